@@ -1,0 +1,16 @@
+-- One row is one call into the CUDA runtime, the CUDA driver or NCCL.
+-- A call still in flight when rows are written is stored in pieces, as in off_cpu.
+CREATE TABLE cuda_calls (
+    ts_ns     BIGINT  NOT NULL, -- entry of the call, ns since the trace's start
+    dur_ns    BIGINT  NOT NULL, -- time in the call, including time off the CPU
+    pid       INTEGER NOT NULL, -- process (tgid)
+    tid       INTEGER NOT NULL, -- thread
+    layer     VARCHAR NOT NULL, -- runtime, driver or nccl
+    call      VARCHAR NOT NULL, -- name of the function, without version suffix
+    bytes     BIGINT,           -- bytes allocated or copied; NULL for calls without a size
+    direction VARCHAR,          -- of a copy: h2h, h2d, d2h, d2d, default; NULL for other calls
+    stream    BIGINT,           -- stream handle; 0 is the default stream; NULL for calls without one
+    status    INTEGER,          -- return value; NULL while open
+    open      BOOLEAN NOT NULL, -- the call went on after this piece
+    continued BOOLEAN NOT NULL  -- the call began in an earlier piece
+);

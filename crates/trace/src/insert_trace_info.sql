@@ -1,0 +1,7 @@
+INSERT INTO trace_info
+SELECT
+    ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?,
+    coalesce(
+        (SELECT list({'name': name, 'attached': attached, 'reason': reason} ORDER BY rowid) FROM probes),
+        []
+    )
