@@ -1,1 +1,4 @@
-//! Testkit.
+//! What the tests of several crates share. Never part of the product.
+#![allow(clippy::unwrap_used, clippy::expect_used)] // tests fail by panicking
+
+pub mod trace;
