@@ -1,1 +1,19 @@
-//! Questions.
+//! Questions about a trace. Each is a pair of files: what is asked in SQL, and the rows that come
+//! back in Rust. Times are nanoseconds since the trace's start.
+
+mod ask;
+pub mod coverage;
+pub mod cuda_calls;
+mod error;
+pub mod forks;
+mod names;
+pub mod off_cpu;
+mod page;
+pub mod processes;
+pub mod roles;
+mod window;
+
+pub use ask::ask;
+pub use error::AnalysisError;
+pub use page::Page;
+pub use window::{Window, known_pid};

@@ -1,0 +1,260 @@
+//! The feeder's time budget: every moment of its active span is charged to what it was spent on,
+//! and a wait is charged to what the thread that ended it was doing meanwhile.
+
+use crate::timeline::{Activity, Blocked, Call, CallKind, Timeline, Waker};
+use ingero_diagnosis::{Budget, Part};
+use std::collections::{HashMap, HashSet};
+
+/// How far a wait is followed from waker to waker.
+const MAX_HOPS: u32 = 6;
+/// A wait for a CPU inside a call that waits for the GPU held the job back only if the call
+/// returned this soon after the thread had its CPU again; otherwise the GPU was still busy.
+const RESUMED_AT_ONCE_NS: i64 = 100_000;
+/// A launch that takes this long waited for room in the queue.
+const BLOCKED_LAUNCH_NS: i64 = 200_000;
+/// A call that waited this long found the GPU busy.
+const GPU_WAS_BUSY_NS: i64 = 100_000;
+/// The slowest rate at which copying to the device counts as copying: pageable memory moves at
+/// 3 to 12 GB/s. What a copy takes beyond that is waiting for the GPU.
+const SLOWEST_COPY_BYTES_PER_NS: f64 = 3.0;
+/// What a copy takes whatever its size.
+const COPY_OVERHEAD_NS: i64 = 50_000;
+
+const NS: f64 = 1e-9;
+
+/// The threads of the job and who they are to the feeder.
+#[derive(Debug, Default)]
+pub(crate) struct Job {
+    /// Every thread whose waits were recorded.
+    pub(crate) threads: HashMap<i32, Timeline>,
+    /// The feeder's process.
+    pub(crate) feeder_pid: i32,
+    /// The feeder.
+    pub(crate) feeder_tid: i32,
+    /// The processes that load data for it.
+    pub(crate) loaders: HashSet<i32>,
+}
+
+/// Where the time went.
+#[derive(Debug, Default)]
+pub(crate) struct Spent {
+    /// All of it.
+    pub(crate) budget: Budget,
+    /// The part in which the GPU is not known to have had work.
+    pub(crate) exposed: Budget,
+    /// The part in which it certainly had none.
+    pub(crate) gpu_idle_ns: i64,
+    /// Full waits after at least one launch or copy: the steps of the job.
+    pub(crate) rounds: u64,
+}
+
+/// Whether the GPU has work, as far as the calls tell.
+enum Gpu {
+    /// A call has waited for everything, and nothing was given to it since.
+    Drained,
+    /// Work was given to it: the host's time since then may have been hidden behind that work.
+    Given {
+        /// Host time up to the last call that gave it work.
+        before: Budget,
+        /// Host time since that call.
+        since: Budget,
+    },
+}
+
+impl Job {
+    /// Charges `from_ns..to_ns` of the feeder.
+    pub(crate) fn spend(&self, from_ns: i64, to_ns: i64) -> Spent {
+        let mut spent = Spent::default();
+        let Some(feeder) = self.threads.get(&self.feeder_tid) else {
+            return spent;
+        };
+        // Before the first call nothing is known of the GPU; the span begins where it is given
+        // work, so the first moments hardly matter.
+        let mut gpu = Gpu::Drained;
+        feeder.divide_by_calls(from_ns, to_ns, |from, to, call| {
+            let mut piece = Budget::default();
+            match call {
+                None => self.charge_gap(feeder, from, to, &mut piece),
+                Some(call) => charge_call(feeder, from, to, call, &mut piece),
+            }
+            spent.budget.add_all(&piece);
+            step(&mut gpu, &mut spent, piece, to - from, call);
+        });
+        if let Gpu::Given { before, since } = gpu {
+            spent.exposed.add_all(&before);
+            spent.exposed.add_all(&since);
+        }
+        spent
+    }
+
+    /// Charges a piece of the feeder's time outside CUDA.
+    fn charge_gap(&self, feeder: &Timeline, from: i64, to: i64, out: &mut Budget) {
+        feeder.divide(from, to, |from, to, activity| match activity {
+            Activity::Running => out.add(Part::HostCompute, seconds(from, to)),
+            Activity::Queued => out.add(Part::CpuWait, seconds(from, to)),
+            Activity::Blocked(index) => {
+                let wait = feeder.waits()[index];
+                match wait.blocked {
+                    Blocked::Disk => out.add(Part::Disk, seconds(from, to)),
+                    Blocked::Unknown if wait.waker == Waker::Unknown => {
+                        out.add(Part::Unknown, seconds(from, to));
+                    }
+                    _ => self.follow(wait.waker, from, to, 0, Part::OtherWait, out),
+                }
+            }
+        });
+    }
+
+    /// Charges a wait to what its waker did meanwhile; to `otherwise` where that is not known.
+    fn follow(
+        &self,
+        waker: Waker,
+        from: i64,
+        to: i64,
+        hops: u32,
+        otherwise: Part,
+        out: &mut Budget,
+    ) {
+        let Waker::Thread { tid, .. } = waker else {
+            return out.add(otherwise, seconds(from, to));
+        };
+        let Some(thread) = self.threads.get(&tid) else {
+            return out.add(otherwise, seconds(from, to));
+        };
+        let loader = self.loaders.contains(&thread.pid());
+        let own = thread.pid() == self.feeder_pid;
+        if hops == MAX_HOPS || tid == self.feeder_tid || !(loader || own) {
+            return out.add(otherwise, seconds(from, to));
+        }
+        thread.divide(from, to, |from, to, activity| match activity {
+            Activity::Running if loader => out.add(Part::LoaderCompute, seconds(from, to)),
+            Activity::Running => {
+                // Another thread of the process may be the one that gives the GPU its work, as
+                // the threads that run a framework's backward pass do.
+                thread.divide_by_calls(from, to, |from, to, call| match call {
+                    Some(call) => charge_call(thread, from, to, call, out),
+                    None => out.add(Part::OwnThread, seconds(from, to)),
+                });
+            }
+            Activity::Queued => {
+                let part = if loader {
+                    Part::LoaderCpuWait
+                } else {
+                    Part::CpuWait
+                };
+                out.add(part, seconds(from, to));
+            }
+            Activity::Blocked(index) => {
+                let wait = thread.waits()[index];
+                let (disk, asleep) = if loader {
+                    (Part::LoaderDisk, Part::LoaderSleep)
+                } else {
+                    (Part::Disk, otherwise)
+                };
+                match wait.blocked {
+                    Blocked::Disk => out.add(disk, seconds(from, to)),
+                    _ => self.follow(wait.waker, from, to, hops + 1, asleep, out),
+                }
+            }
+        });
+    }
+}
+
+/// Charges a piece of time inside a CUDA call.
+fn charge_call(thread: &Timeline, from: i64, to: i64, call: &Call, out: &mut Budget) {
+    let mut on_cpu_ns = 0;
+    let mut resumed_ns = call.start_ns;
+    let mut waited = Vec::new();
+    thread.divide(from, to, |from, to, activity| match activity {
+        Activity::Running => on_cpu_ns += to - from,
+        Activity::Queued => {
+            waited.push((from, to));
+            resumed_ns = to;
+        }
+        Activity::Blocked(_) => {
+            let part = match call.kind {
+                CallKind::Other => Part::Submit,
+                _ => Part::GpuWait,
+            };
+            out.add(part, seconds(from, to));
+        }
+    });
+    let waits_for_gpu = match call.kind {
+        CallKind::Sync | CallKind::CopyToHost | CallKind::Free => true,
+        CallKind::Launch | CallKind::OtherWork => on_cpu_ns >= BLOCKED_LAUNCH_NS,
+        CallKind::CopyToDevice | CallKind::Other => false,
+    };
+    let at_once = call.end_ns - resumed_ns <= RESUMED_AT_ONCE_NS;
+    for (from, to) in waited {
+        let part = if waits_for_gpu && !at_once {
+            Part::GpuWait
+        } else {
+            Part::CpuWait
+        };
+        out.add(part, seconds(from, to));
+    }
+    let on_cpu = on_cpu_ns as f64 * NS;
+    match call.kind {
+        CallKind::CopyToDevice => {
+            let bytes_ns = call.bytes as f64 / SLOWEST_COPY_BYTES_PER_NS;
+            let copy = ((bytes_ns + COPY_OVERHEAD_NS as f64) * NS).min(on_cpu);
+            out.add(Part::Copy, copy);
+            out.add(Part::GpuWait, on_cpu - copy);
+        }
+        _ if waits_for_gpu => out.add(Part::GpuWait, on_cpu),
+        _ => out.add(Part::Submit, on_cpu),
+    }
+}
+
+/// Carries what is known of the GPU over one piece of the feeder's time, and decides what of the
+/// host's time was exposed.
+fn step(gpu: &mut Gpu, spent: &mut Spent, mut piece: Budget, length_ns: i64, call: Option<&Call>) {
+    let gpu_wait_s = piece.seconds(Part::GpuWait);
+    piece.add(Part::GpuWait, -gpu_wait_s);
+    let found_busy = gpu_wait_s >= GPU_WAS_BUSY_NS as f64 * NS;
+    match gpu {
+        Gpu::Drained => {
+            // All host time is exposed, and the GPU idles until it is given work.
+            spent.exposed.add_all(&piece);
+            if call.is_none_or(|call| !call.kind.enqueues()) {
+                spent.gpu_idle_ns += length_ns;
+            }
+        }
+        Gpu::Given { before, since } => {
+            since.add_all(&piece);
+            if found_busy {
+                // The GPU was busy until now, so what the host did since it last gave it work was
+                // hidden. Of the time before, as much may have been as there was work left.
+                if gpu_wait_s < before.total() {
+                    spent.exposed.add_all(before);
+                }
+                *before = Budget::default();
+                *since = Budget::default();
+            }
+        }
+    }
+    let Some(call) = call else { return };
+    match gpu {
+        Gpu::Given { before, since } if call.kind.drains() => {
+            spent.exposed.add_all(before);
+            spent.exposed.add_all(since);
+            spent.rounds += 1;
+            *gpu = Gpu::Drained;
+        }
+        Gpu::Given { before, since } if call.kind.enqueues() => {
+            before.add_all(since);
+            *since = Budget::default();
+        }
+        Gpu::Drained if call.kind.enqueues() && !call.kind.drains() => {
+            *gpu = Gpu::Given {
+                before: Budget::default(),
+                since: Budget::default(),
+            };
+        }
+        _ => {}
+    }
+}
+
+fn seconds(from_ns: i64, to_ns: i64) -> f64 {
+    (to_ns - from_ns) as f64 * NS
+}

@@ -1,0 +1,47 @@
+-- Gaps between the calls of one process that hand work to the GPU or wait for it. Threads of the
+-- process may call at the same time: a gap begins when the last of them has returned.
+WITH relevant AS (
+    SELECT unnest(string_split($calls, ',')) AS call
+),
+waiting AS (
+    SELECT unnest(string_split($full_waits, ',')) AS call
+),
+calls AS (
+    SELECT ts_ns, ts_ns + dur_ns AS end_ns, call
+    FROM whole_calls SEMI JOIN relevant USING (call)
+    WHERE pid = $pid AND layer = $layer AND ts_ns < $end_ns
+    UNION ALL
+    -- What nothing follows lasts until the window or the process ends.
+    SELECT least($end_ns, coalesce(
+               (SELECT max(ts_ns) FROM process_events WHERE pid = $pid AND kind = 'exit'),
+               $end_ns)), NULL, NULL
+),
+ordered AS (
+    SELECT ts_ns, call,
+           max(end_ns) OVER earlier AS free_ns,
+           lag(call) OVER (ORDER BY ts_ns) AS after_call
+    FROM calls
+    WINDOW earlier AS (ORDER BY ts_ns ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING)
+),
+gaps AS (
+    SELECT greatest(free_ns, $start_ns) AS from_ns,
+           ts_ns - greatest(free_ns, $start_ns) AS gap_ns,
+           after_call, call AS before_call,
+           after_call IN (SELECT call FROM waiting) AS gpu_idle
+    FROM ordered
+    WHERE free_ns IS NOT NULL AND ts_ns > greatest(free_ns, $start_ns)
+),
+summed AS (
+    SELECT count(*) AS gaps,
+           coalesce(sum(gap_ns), 0)::BIGINT AS total_ns,
+           coalesce(sum(gap_ns) FILTER (gpu_idle), 0)::BIGINT AS idle_ns,
+           max_by(gaps, gap_ns, $limit) AS longest
+    FROM gaps
+),
+listed AS (
+    SELECT gaps, total_ns, idle_ns, unnest(coalesce(longest, [NULL])) AS gap FROM summed
+)
+SELECT gaps, total_ns, idle_ns,
+       gap.from_ns, gap.gap_ns, gap.after_call, gap.before_call, gap.gpu_idle
+FROM listed
+ORDER BY gap.gap_ns DESC, gap.from_ns

@@ -1,0 +1,5 @@
+-- The CUDA calls of one process that overlap the window.
+SELECT tid, ts_ns AS start_ns, ts_ns + dur_ns AS end_ns, call,
+       coalesce(direction, '') AS direction, coalesce(bytes, 0) AS bytes
+FROM whole_calls
+WHERE pid = $pid AND ts_ns < $end_ns AND ts_ns + dur_ns > $start_ns

@@ -1,0 +1,5 @@
+-- CUDA calls by thread and function.
+SELECT pid, tid, call, sum(dur_ns)::BIGINT AS call_ns, count(*) FILTER (NOT continued) AS calls
+FROM cuda_calls
+GROUP BY pid, tid, call
+ORDER BY pid, tid, call
