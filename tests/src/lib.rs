@@ -1,1 +1,2 @@
-//! Helpers of the end-to-end tests.
+//! What the end-to-end tests share.
+#![allow(clippy::unwrap_used, clippy::expect_used)] // tests fail by panicking
