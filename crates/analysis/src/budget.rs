@@ -44,6 +44,8 @@ pub(crate) struct Spent {
     pub(crate) exposed: Budget,
     /// The part in which it certainly had none.
     pub(crate) gpu_idle_ns: i64,
+    /// Time on a CPU before copies to the device while the GPU had nothing to do.
+    pub(crate) prepare_s: f64,
     /// Full waits after at least one launch or copy: the steps of the job.
     pub(crate) rounds: u64,
 }
@@ -71,6 +73,7 @@ impl Job {
         // Before the first call nothing is known of the GPU; the span begins where it is given
         // work, so the first moments hardly matter.
         let mut gpu = Gpu::Drained;
+        let mut computed_idle_s = 0.0;
         feeder.divide_by_calls(from_ns, to_ns, |from, to, call| {
             let mut piece = Budget::default();
             match call {
@@ -78,6 +81,16 @@ impl Job {
                 Some(call) => charge_call(feeder, from, to, call, &mut piece),
             }
             spent.budget.add_all(&piece);
+            match call.map(|call| call.kind) {
+                None if matches!(gpu, Gpu::Drained) => {
+                    computed_idle_s += piece.seconds(Part::HostCompute);
+                }
+                Some(CallKind::CopyToDevice) => {
+                    spent.prepare_s += std::mem::take(&mut computed_idle_s);
+                }
+                Some(kind) if kind.enqueues() || kind.drains() => computed_idle_s = 0.0,
+                _ => {}
+            }
             step(&mut gpu, &mut spent, piece, to - from, call);
         });
         if let Gpu::Given { before, since } = gpu {

@@ -1,13 +1,11 @@
 //! From the tables to the numbers that the diagnosis reasons from.
 
 use crate::budget::{Job, Spent};
-use crate::timeline::{Blocked, Call, CallKind, Timeline, Wait, Waker};
 use crate::coverage::Source;
 use crate::roles::roles;
+use crate::timeline::{Blocked, Call, CallKind, Timeline, Wait, Waker};
 use crate::{AnalysisError, Window, ask, coverage};
-use ingero_diagnosis::{
-    Budget, Contention, Cores, Features, Feeder, Loader, Part, Recorded,
-};
+use ingero_diagnosis::{Budget, Contention, Cores, Features, Feeder, Loader, Part, Recorded};
 use ingero_trace::duckdb::arrow::array::{Array, AsArray};
 use ingero_trace::duckdb::arrow::datatypes::{Int32Type, Int64Type};
 use ingero_trace::duckdb::arrow::record_batch::RecordBatch;
@@ -99,7 +97,7 @@ pub fn features(
         tid: identity.tid,
         name: identity.name,
         since_first_call_s,
-        rchar_bytes: read.get(&feeder.pid).map_or(0, |read| read.rchar_bytes),
+        rchar_bytes: read.get(&feeder.pid).copied(),
         wakes_by_loader,
         wakes_of_loader,
         ..feeder_numbers(&job, span, &cpu, info.probe_pair_cost_ns.unwrap_or(0))
@@ -177,7 +175,7 @@ fn calls(
         let mut calls: HashMap<i32, Vec<Call>> = HashMap::new();
         let mut statement = c.prepare(include_str!("features_calls.sql"))?;
         for batch in statement.query_arrow(named_params! {
-            "$pid": pid, "$start_ns": window.start_ns, "$end_ns": window.end_ns
+            "pid": pid, "start_ns": window.start_ns, "end_ns": window.end_ns
         })? {
             let tid = integers(&batch, "tid")?;
             let (start, end) = (longs(&batch, "start_ns")?, longs(&batch, "end_ns")?);
@@ -208,7 +206,7 @@ fn threads(
         let mut waits: HashMap<i32, (i32, Vec<Wait>)> = HashMap::new();
         let mut statement = c.prepare(include_str!("features_waits.sql"))?;
         for batch in statement.query_arrow(named_params! {
-            "$start_ns": window.start_ns, "$end_ns": window.end_ns
+            "start_ns": window.start_ns, "end_ns": window.end_ns
         })? {
             let (tid, pid) = (integers(&batch, "tid")?, integers(&batch, "pid")?);
             let (start, end) = (longs(&batch, "start_ns")?, longs(&batch, "end_ns")?);
@@ -322,24 +320,15 @@ fn active_span(job: &Job, window: Window, info: &TraceInfo) -> Option<Window> {
     (end_ns > start_ns).then_some(Window { start_ns, end_ns })
 }
 
-#[derive(Debug, Clone, Copy)]
-struct BytesRead {
-    rchar_bytes: u64,
-    read_bytes: u64,
-}
-
-fn bytes_read(trace: &Trace, span: Window) -> Result<HashMap<i32, BytesRead>, AnalysisError> {
-    let unsigned = |value: i64| u64::try_from(value).unwrap_or(0);
+/// Bytes that the sampled processes read.
+fn bytes_read(trace: &Trace, span: Window) -> Result<HashMap<i32, u64>, AnalysisError> {
     ask(trace, |c| {
         c.prepare(include_str!("features_read.sql"))?
             .query_map(
-                named_params! {"$start_ns": span.start_ns, "$end_ns": span.end_ns},
+                named_params! {"start_ns": span.start_ns, "end_ns": span.end_ns},
                 |row| {
-                    let read = BytesRead {
-                        rchar_bytes: unsigned(row.get("rchar_bytes")?),
-                        read_bytes: unsigned(row.get("read_bytes")?),
-                    };
-                    Ok((row.get("pid")?, read))
+                    let bytes: i64 = row.get("rchar_bytes")?;
+                    Ok((row.get("pid")?, u64::try_from(bytes).unwrap_or(0)))
                 },
             )?
             .collect()
@@ -360,7 +349,7 @@ fn cpu_times(trace: &Trace, span: Window) -> Result<Vec<CpuTime>, AnalysisError>
     ask(trace, |c| {
         c.prepare(include_str!("features_cpu.sql"))?
             .query_map(
-                named_params! {"$start_ns": span.start_ns, "$end_ns": span.end_ns},
+                named_params! {"start_ns": span.start_ns, "end_ns": span.end_ns},
                 |row| {
                     Ok(CpuTime {
                         bucket_ns: row.get("bucket_ns")?,
@@ -413,7 +402,7 @@ fn loader(
     span: Window,
     cpu: &[CpuTime],
     queued: &QueuedTime,
-    read: &HashMap<i32, BytesRead>,
+    read: &HashMap<i32, u64>,
 ) -> Option<Loader> {
     let cut = |ns: i64| ns.clamp(span.start_ns, span.end_ns);
     let lives: Vec<(i32, i64, i64)> = lives
@@ -438,16 +427,22 @@ fn loader(
         .filter(|time| pids.contains(&time.pid))
         .map(|time| time.run_ns)
         .sum();
-    let bytes = |of: fn(&BytesRead) -> u64| pids.iter().filter_map(|pid| read.get(pid)).map(of).sum();
+    let sampled: Vec<u64> = pids
+        .iter()
+        .filter_map(|pid| read.get(pid).copied())
+        .collect();
     Some(Loader {
         processes: lives.len() as u32,
         workers: most_at_once(&lives),
-        alive_s: lives.iter().map(|(_, from, to)| (to - from) as f64).sum::<f64>() * NS,
+        alive_s: lives
+            .iter()
+            .map(|(_, from, to)| (to - from) as f64)
+            .sum::<f64>()
+            * NS,
         run_s: run_ns * NS,
         runq_s: sum(&queued.by_pid_ns),
         disk_s: sum(&queued.disk_by_pid_ns),
-        rchar_bytes: bytes(|read| read.rchar_bytes),
-        read_bytes: bytes(|read| read.read_bytes),
+        rchar_bytes: (!sampled.is_empty()).then(|| sampled.iter().sum()),
     })
 }
 
@@ -490,7 +485,13 @@ fn contention(cpu: &[CpuTime], queued: &QueuedTime, cores: u32) -> Contention {
         by_other += ns * other_ns / used;
         queued_ns += ns;
     }
-    let share = |part: f64| if queued_ns > 0.0 { part / queued_ns } else { 0.0 };
+    let share = |part: f64| {
+        if queued_ns > 0.0 {
+            part / queued_ns
+        } else {
+            0.0
+        }
+    };
     Contention {
         job_run_s: buckets.values().map(|(ns, _)| ns).sum::<f64>() * NS,
         job_runq_s: queued_ns * NS,
@@ -511,6 +512,7 @@ fn feeder_numbers(job: &Job, span: Window, cpu: &[CpuTime], probe_pair_ns: i64) 
         mut budget,
         mut exposed,
         gpu_idle_ns,
+        prepare_s,
         rounds,
     } = job.spend(span.start_ns, span.end_ns);
     let inside = |call: &&Call| call.start_ns < span.end_ns && call.end_ns > span.start_ns;
@@ -550,6 +552,7 @@ fn feeder_numbers(job: &Job, span: Window, cpu: &[CpuTime], probe_pair_ns: i64) 
             .map(|call| u64::try_from(call.bytes).unwrap_or(0))
             .sum(),
         gpu_idle_lower_bound_s: gpu_idle_ns as f64 * NS,
+        prepare_s,
         budget,
         exposed,
         ..Feeder::default()
@@ -566,12 +569,7 @@ fn charge_recorder(budget: &mut Budget, exposed: &mut Budget, cost_s: f64) {
 
 /// The recording shows more running than there was: the difference is a gap in the recording.
 fn charge_unknown(budget: &mut Budget, exposed: &mut Budget, ran_s: f64) {
-    let shown = budget.sum(&[
-        Part::HostCompute,
-        Part::Submit,
-        Part::Copy,
-        Part::Recorder,
-    ]);
+    let shown = budget.sum(&[Part::HostCompute, Part::Submit, Part::Copy, Part::Recorder]);
     move_share(budget, exposed, &OWN_WORK, Part::Unknown, shown - ran_s);
 }
 

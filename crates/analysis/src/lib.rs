@@ -2,15 +2,18 @@
 //! back in Rust. Times are nanoseconds since the trace's start.
 
 mod ask;
+mod budget;
 pub mod coverage;
 pub mod cuda_calls;
 mod error;
+pub mod features;
 pub mod forks;
 mod names;
 pub mod off_cpu;
 mod page;
 pub mod processes;
 pub mod roles;
+mod timeline;
 mod window;
 
 pub use ask::ask;

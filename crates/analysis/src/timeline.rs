@@ -162,7 +162,12 @@ impl Timeline {
     }
 
     /// Divides `from_ns..to_ns` by what the thread did, in order and without a gap.
-    pub(crate) fn divide(&self, from_ns: i64, to_ns: i64, mut each: impl FnMut(i64, i64, Activity)) {
+    pub(crate) fn divide(
+        &self,
+        from_ns: i64,
+        to_ns: i64,
+        mut each: impl FnMut(i64, i64, Activity),
+    ) {
         let mut now = from_ns;
         let first = self.waits.partition_point(|wait| wait.end_ns <= from_ns);
         for (index, wait) in self.waits.iter().enumerate().skip(first) {
@@ -254,7 +259,9 @@ mod tests {
             ]
         );
         parts.clear();
-        timeline.divide(12, 22, |from, to, activity| parts.push((from, to, activity)));
+        timeline.divide(12, 22, |from, to, activity| {
+            parts.push((from, to, activity))
+        });
         assert_eq!(
             parts,
             [(12, 20, Activity::Blocked(0)), (20, 22, Activity::Queued)]

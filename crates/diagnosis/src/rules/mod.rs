@@ -1,0 +1,137 @@
+//! The rules, one kind of bottleneck a file.
+
+mod loader_cpu_bound;
+mod loader_ipc_inmem;
+mod worker_oversub;
+
+use crate::case::Case;
+use crate::features::Loader;
+use crate::output::{Advice, Code, Evidence, Finding, Gain, RuledOut};
+use crate::text::{bytes, duration};
+
+/// What a rule says of a case.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Outcome {
+    /// The cause is there.
+    Holds(Box<Finding>),
+    /// It is not; the reason.
+    DoesNotHold(String),
+    /// The recording does not tell; what is missing.
+    CannotTell(String),
+}
+
+/// A rule and the kind that it finds.
+pub(crate) struct Rule {
+    pub(crate) code: Code,
+    pub(crate) judge: fn(&Case<'_>) -> Outcome,
+}
+
+/// All rules. They look for different signatures, so their order does not matter.
+pub(crate) const RULES: [Rule; 3] = [
+    Rule {
+        code: Code::WorkerOversub,
+        judge: worker_oversub::judge,
+    },
+    Rule {
+        code: Code::LoaderCpuBound,
+        judge: loader_cpu_bound::judge,
+    },
+    Rule {
+        code: Code::LoaderIpcInmem,
+        judge: loader_ipc_inmem::judge,
+    },
+];
+
+fn evidence(tool: &str, fact: String) -> Evidence {
+    Evidence {
+        fact,
+        tool: tool.to_owned(),
+    }
+}
+
+fn ruled_out(what: &str, why: String) -> RuledOut {
+    RuledOut {
+        what: what.to_owned(),
+        why,
+    }
+}
+
+/// Workers that lived but never ran: their CPU time is missing from the recording.
+fn unknown_work(loader: &Loader) -> Option<Outcome> {
+    (loader.alive_s > 0.0 && loader.run_s <= 0.0).then(|| {
+        Outcome::CannotTell("the CPU time of the loader workers was not recorded".to_owned())
+    })
+}
+
+/// Bytes a step may read without it counting as reading a data set: indices, control messages.
+const CONTROL_BYTES_PER_STEP: f64 = 64.0 * 1024.0;
+
+/// How the data set is read, as far as reads show.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum DataSource {
+    /// Nothing is read while the job runs: the data is in memory already.
+    Memory,
+    /// Read through read calls, from storage or the page cache.
+    Files,
+    /// No sample of the readers falls into the span.
+    Unknown,
+}
+
+/// What the readers of the data set read per step. With workers, they read the data set; what the
+/// feeder reads are their batches.
+fn read_per_step(case: &Case<'_>) -> Option<f64> {
+    let rchar = match case.loader {
+        Some(loader) => loader.rchar_bytes,
+        None => case.feeder.rchar_bytes,
+    };
+    Some(rchar? as f64 / case.feeder.steps.max(1) as f64)
+}
+
+fn data_source(case: &Case<'_>) -> DataSource {
+    match read_per_step(case) {
+        None => DataSource::Unknown,
+        Some(read) if read <= CONTROL_BYTES_PER_STEP => DataSource::Memory,
+        Some(_) => DataSource::Files,
+    }
+}
+
+/// The fact about where the data is.
+fn data_evidence(case: &Case<'_>) -> Evidence {
+    let who = if case.loader.is_some() {
+        "the workers"
+    } else {
+        "the process"
+    };
+    let fact = match (data_source(case), read_per_step(case)) {
+        (DataSource::Memory, Some(read)) => format!(
+            "{who} read {} per step through read calls: the data is in memory already",
+            bytes(read)
+        ),
+        (_, Some(read)) => format!("{who} read {} per step through read calls", bytes(read)),
+        (_, None) => format!("what {who} read was not sampled"),
+    };
+    evidence("list_processes", fact)
+}
+
+/// The advice for data in memory: whole batches instead of samples. It helps for sure where
+/// handing over is what costs; elsewhere only if a sample is not computed but looked up.
+fn index_batches(case: &Case<'_>, cost_s: f64, handing_over: bool) -> Advice {
+    let bound = Case::bound(case.share(cost_s));
+    let (condition, low) = if handing_over {
+        ("", 1.0 + (bound - 1.0) / 2.0)
+    } else {
+        ("if a sample is only a row of data in memory: ", 1.0)
+    };
+    Advice {
+        change: format!(
+            "{condition}index whole batches in the training process instead of loading sample by sample"
+        ),
+        why: "nothing is read while the job runs, so the data is in memory, and a batch is one indexing operation; a DataLoader takes it apart into samples and puts them together again, and sends the result through another process when it has workers".to_owned(),
+        snippet: Some("for i in torch.randperm(len(X)).split(batch_size): x, y = X[i].to(device), Y[i].to(device)".to_owned()),
+        expected_speedup: Some(Gain { low, high: bound }),
+        check: format!(
+            "a step took {} here; record again, the wait for the loader must be gone from the budget",
+            duration(case.step_s())
+        ),
+    }
+}
