@@ -6,20 +6,24 @@
 
 mod catalog;
 pub mod columns;
+mod find;
 mod info;
 mod open;
+mod open_error;
 mod pack;
 mod read_info;
 pub mod rows;
 mod schema;
 mod segments;
 mod store;
+mod views;
 mod writer;
 
 pub use catalog::CatalogError;
 pub use duckdb;
 pub use info::{Probe, SCHEMA_VERSION, TraceInfo};
-pub use open::{OpenError, QueryError, Trace};
+pub use open::Trace;
+pub use open_error::{OpenError, QueryError};
 pub use pack::{PackError, pack};
 pub use schema::{ColumnDoc, columns_of, tables};
 pub use writer::{TraceWriter, WriteError, WriteStats};

@@ -1,6 +1,7 @@
 //! Packing a trace into one file that can be shared.
 
-use crate::open::{OpenError, QueryError, Trace};
+use crate::open::Trace;
+use crate::open_error::{OpenError, QueryError};
 use crate::schema::{columns_of, tables};
 use crate::sql_quote;
 use duckdb::Connection;
