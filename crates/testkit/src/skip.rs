@@ -5,7 +5,7 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::Write;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// Set by `scripts/with-duckdb`: a file that gathers the skipped tests, shown again at the very end.
 const SUMMARY_FILE: &str = "INGERO_SKIPPED_TESTS";
@@ -49,13 +49,18 @@ pub fn needs_root_and_bpf(test: &str) -> bool {
 /// workspace: two at once disturb each other's timing. Released when the file is dropped.
 #[must_use = "the lock is released when the file is dropped"]
 pub fn live_lock() -> File {
-    // The test programs of all packages lie in one folder of the target directory.
-    let program = std::env::current_exe().unwrap();
-    let path = program.with_file_name("ingero-live.lock");
+    let path = live_lock_path();
     let file = File::create(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
     file.lock()
         .unwrap_or_else(|e| panic!("locking {}: {e}", path.display()));
     file
+}
+
+/// Beside all programs and test programs of the workspace: the folder above `deps`.
+fn live_lock_path() -> PathBuf {
+    let program = std::env::current_exe().unwrap();
+    let folder = program.ancestors().skip(1).find(|f| !f.ends_with("deps"));
+    folder.unwrap().join("ingero-live.lock")
 }
 
 fn in_ci() -> bool {
@@ -107,10 +112,7 @@ mod tests {
     #[test]
     fn only_one_holds_the_live_lock() {
         let held = live_lock();
-        let path = std::env::current_exe()
-            .unwrap()
-            .with_file_name("ingero-live.lock");
-        let second = File::open(&path).unwrap();
+        let second = File::open(live_lock_path()).unwrap();
         assert!(second.try_lock().is_err());
         drop(held);
         second.lock().unwrap();
