@@ -1,0 +1,89 @@
+//! The command line.
+
+use clap::{ArgGroup, Args, Parser, Subcommand};
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// Records what the host does while a GPU job runs.
+#[derive(Debug, Parser)]
+#[command(name = "ingero-capture", version, about, after_help = "\
+Examples:
+  sudo ingero-capture record -o trace.duckdb -- python train.py
+  sudo ingero-capture record -o trace.duckdb --pid 1234 --duration 30
+Then ask for the diagnosis:
+  ingero-mcp --db trace.duckdb explain")]
+pub(crate) struct Cli {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Records a command from its start, or a running process, with all their children.
+    ///
+    /// The recording ends when the command or the process ends; children that outlive it are no
+    /// longer recorded. The first Ctrl-C stops the command, a second one the recorder.
+    /// The exit status is that of the command; 125 if the recorder failed, 126 if the command
+    /// cannot be run, 127 if it is not found.
+    Record(Record),
+}
+
+#[derive(Debug, Args)]
+#[command(group = ArgGroup::new("target").required(true).args(["pid", "command"]))]
+pub(crate) struct Record {
+    /// The trace to write: NAME.duckdb, with a folder NAME.events beside it.
+    #[arg(short, long, value_name = "NAME.duckdb")]
+    pub(crate) output: PathBuf,
+
+    /// Record this process, its threads and its children.
+    #[arg(long, value_name = "PID", value_parser = clap::value_parser!(i32).range(1..))]
+    pub(crate) pid: Option<i32>,
+
+    /// End the recording after this time; a recorded command goes on running.
+    #[arg(long, value_name = "SECONDS", value_parser = parse_seconds)]
+    pub(crate) duration: Option<Duration>,
+
+    /// The command to run and record, as the user who called sudo.
+    #[arg(last = true, value_name = "COMMAND")]
+    pub(crate) command: Vec<OsString>,
+}
+
+fn parse_seconds(text: &str) -> Result<Duration, String> {
+    let seconds: f64 = text.parse().map_err(|_| "not a number of seconds".to_owned())?;
+    if seconds > 0.0 && seconds <= 1e9 {
+        Ok(Duration::from_secs_f64(seconds))
+    } else {
+        Err("must be more than 0 seconds".to_owned())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(arguments: &[&str]) -> Result<Record, clap::error::ErrorKind> {
+        let arguments = ["ingero-capture", "record"].iter().chain(arguments);
+        match Cli::try_parse_from(arguments) {
+            Ok(Cli { command: Command::Record(record) }) => Ok(record),
+            Err(error) => Err(error.kind()),
+        }
+    }
+
+    #[test]
+    fn a_command_keeps_its_own_flags() {
+        let record = parse(&["-o", "t.duckdb", "--", "python", "-c", "x"]).unwrap();
+        assert_eq!(record.command, ["python", "-c", "x"]);
+    }
+
+    #[test]
+    fn exactly_one_target() {
+        use clap::error::ErrorKind::{ArgumentConflict, MissingRequiredArgument, ValueValidation};
+        let error = |arguments: &[&str]| parse(arguments).unwrap_err();
+        assert_eq!(error(&["-o", "t.duckdb"]), MissingRequiredArgument);
+        assert_eq!(error(&["-o", "t.duckdb", "--pid", "1", "--", "true"]), ArgumentConflict);
+        assert_eq!(error(&["-o", "t.duckdb", "--pid", "0"]), ValueValidation);
+        assert_eq!(error(&["-o", "t.duckdb", "--pid", "1", "--duration", "0"]), ValueValidation);
+        assert_eq!(error(&["-o", "t.duckdb", "--pid", "1", "--duration", "NaN"]), ValueValidation);
+    }
+}

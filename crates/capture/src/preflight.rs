@@ -1,0 +1,96 @@
+//! What must hold before anything is started or created.
+
+use crate::procfs;
+use std::path::{Path, PathBuf};
+
+/// Why this machine, this user or these arguments cannot record.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum PreflightError {
+    #[error("recording needs root, or the capabilities CAP_BPF and CAP_PERFMON: run it with sudo")]
+    Privileges,
+    #[error(
+        "the kernel has no type information (/sys/kernel/btf/vmlinux): recording needs a kernel built \
+         with CONFIG_DEBUG_INFO_BTF=y"
+    )]
+    NoBtf,
+    #[error(
+        "this is a PID namespace of a container, where process numbers differ from those the kernel \
+         reports: run the recorder on the host, or in a container started with --pid=host"
+    )]
+    PidNamespace,
+    #[error("there is no process {0}")]
+    NoProcess(i32),
+    #[error("process {0} has ended already")]
+    Ended(i32),
+    #[error("{tid} is a thread of process {pid}: use --pid {pid}")]
+    Thread { tid: i32, pid: i32 },
+    #[error("cannot write {}: the name of a trace ends in .duckdb", .0.display())]
+    OutputName(PathBuf),
+    #[error("{} is there already: choose another name, or remove it first", .0.display())]
+    OutputExists(PathBuf),
+    #[error("cannot write into {}: {source}", folder.display())]
+    OutputFolder { folder: PathBuf, source: std::io::Error },
+}
+
+/// The inode number of the first PID namespace, the same in every kernel.
+const INITIAL_PID_NAMESPACE: &str = "pid:[4026531836]";
+
+/// Whether this process may load the kernel programs, and the kernel can take them.
+pub(crate) fn check_machine() -> Result<(), PreflightError> {
+    const CAP_SYS_ADMIN: u64 = 1 << 21;
+    const CAP_PERFMON: u64 = 1 << 38;
+    const CAP_BPF: u64 = 1 << 39;
+    let status = procfs::read_lossy("/proc/self/status").unwrap_or_default();
+    let capabilities = procfs::field(&status, "CapEff")
+        .and_then(|hexadecimal| u64::from_str_radix(hexadecimal, 16).ok())
+        .unwrap_or(0);
+    let has = |capability| capabilities & capability != 0;
+    if !has(CAP_SYS_ADMIN) && !(has(CAP_BPF) && has(CAP_PERFMON)) {
+        return Err(PreflightError::Privileges);
+    }
+    let namespace = std::fs::read_link("/proc/self/ns/pid").unwrap_or_default();
+    if namespace != Path::new(INITIAL_PID_NAMESPACE) {
+        return Err(PreflightError::PidNamespace);
+    }
+    if !Path::new("/sys/kernel/btf/vmlinux").exists() {
+        return Err(PreflightError::NoBtf);
+    }
+    Ok(())
+}
+
+/// Whether `pid` is a process that can be recorded.
+pub(crate) fn check_pid(pid: i32) -> Result<(), PreflightError> {
+    let status =
+        procfs::read_lossy(format!("/proc/{pid}/status")).ok_or(PreflightError::NoProcess(pid))?;
+    let process: i32 = procfs::field(&status, "Tgid")
+        .and_then(|tgid| tgid.parse().ok())
+        .ok_or(PreflightError::NoProcess(pid))?;
+    if process != pid {
+        return Err(PreflightError::Thread { tid: pid, pid: process });
+    }
+    if procfs::stat(pid).is_none_or(|stat| matches!(stat.state, 'Z' | 'X')) {
+        return Err(PreflightError::Ended(pid));
+    }
+    Ok(())
+}
+
+/// Whether the trace can be created, so that nothing is started in vain. The writer checks again.
+pub(crate) fn check_output(output: &Path) -> Result<(), PreflightError> {
+    if output.extension().is_none_or(|extension| extension != "duckdb") {
+        return Err(PreflightError::OutputName(output.to_owned()));
+    }
+    for path in [output.to_owned(), output.with_extension("events")] {
+        if path.symlink_metadata().is_ok() {
+            return Err(PreflightError::OutputExists(path));
+        }
+    }
+    let folder = match output.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
+    };
+    let cannot = |source| PreflightError::OutputFolder { folder: folder.to_owned(), source };
+    if !folder.metadata().map_err(cannot)?.is_dir() {
+        return Err(cannot(std::io::ErrorKind::NotADirectory.into()));
+    }
+    Ok(())
+}
