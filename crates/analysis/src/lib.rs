@@ -2,7 +2,6 @@
 //! back in Rust. Times are nanoseconds since the trace's start.
 
 mod ask;
-mod budget;
 pub mod coverage;
 pub mod cuda_calls;
 mod error;
@@ -13,7 +12,6 @@ pub mod off_cpu;
 mod page;
 pub mod processes;
 pub mod roles;
-mod timeline;
 mod window;
 
 pub use ask::ask;

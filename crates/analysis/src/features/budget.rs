@@ -1,7 +1,7 @@
 //! The feeder's time budget: every moment of its active span is charged to what it was spent on,
 //! and a wait is charged to what the thread that ended it was doing meanwhile.
 
-use crate::timeline::{Activity, Blocked, Call, CallKind, Timeline, Waker};
+use super::timeline::{Activity, Blocked, Call, CallKind, Timeline, Waker};
 use ingero_diagnosis::{Budget, Part};
 use std::collections::{HashMap, HashSet};
 

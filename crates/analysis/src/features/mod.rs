@@ -1,0 +1,272 @@
+//! From the tables to the numbers that the diagnosis reasons from.
+
+mod budget;
+mod cpu;
+mod load;
+mod timeline;
+
+use crate::coverage::Source;
+use crate::roles::roles;
+use crate::{AnalysisError, Window, ask, coverage};
+use budget::{Job, Spent};
+use cpu::{CpuTime, QueuedTime, bytes_read, contention, cpu_times, lives, loader};
+use ingero_diagnosis::{Budget, Cores, Features, Feeder, Part, Recorded};
+use ingero_trace::{Trace, TraceInfo};
+use load::{calls, threads};
+use timeline::{Call, CallKind, Waker};
+
+/// The first steps warm up (contexts, modules, caches) and say nothing about the others.
+const WARM_UP_STEPS: u64 = 3;
+/// A job shorter than this many steps is judged whole.
+const STEPS_TO_SKIP_WARM_UP: u64 = 10;
+/// Width of the buckets of `cpu_time`.
+const BUCKET_NS: i64 = 100_000_000;
+const NS: f64 = 1e-9;
+const NS_PER_MS: f64 = 1e6;
+
+/// The numbers about one window: about the feeder of process `pid`, or of the process that makes
+/// the most CUDA calls.
+///
+/// # Errors
+/// If the trace cannot be read.
+pub fn features(
+    trace: &Trace,
+    window: Window,
+    pid: Option<i32>,
+) -> Result<Features, AnalysisError> {
+    let info = trace.info()?;
+    let mut features = Features {
+        window_start_ms: window.start_ns as f64 / NS_PER_MS,
+        window_end_ms: window.end_ns as f64 / NS_PER_MS,
+        recorded: recorded(trace, &info, window)?,
+        cores: cores(&info),
+        ..Features::default()
+    };
+    let roles = roles(trace)?;
+    let mut feeders = roles.feeders.iter();
+    let Some(feeder) = feeders.find(|feeder| pid.is_none_or(|pid| pid == feeder.pid)) else {
+        return Ok(features);
+    };
+    if roles.feeders.len() > 1 {
+        features.recorded.caveats.push(format!(
+            "{} processes give a GPU work; this is about process {}, ask for another with pid",
+            roles.feeders.len(),
+            feeder.pid
+        ));
+    }
+    let calls = calls(trace, window, feeder.pid)?;
+    let first_call_ns = calls.values().flatten().map(|call| call.start_ns).min();
+    let since_first_call_s =
+        first_call_ns.map_or(0.0, |first| (window.end_ns - first).max(0) as f64 * NS);
+    let job = Job {
+        threads: threads(trace, window, feeder.pid, calls)?,
+        feeder_pid: feeder.pid,
+        feeder_tid: feeder.tid,
+        loaders: roles
+            .workers
+            .iter()
+            .filter(|worker| worker.feeder_pid == feeder.pid)
+            .map(|worker| worker.pid)
+            .collect(),
+    };
+    let identity = Feeder {
+        pid: feeder.pid,
+        tid: feeder.tid,
+        name: name_of(trace, feeder.pid)?,
+        since_first_call_s,
+        ..Feeder::default()
+    };
+    let Some(span) = active_span(&job, window, &info) else {
+        features.feeder = Some(identity);
+        return Ok(features);
+    };
+    let read = bytes_read(trace, span)?;
+    let cpu = cpu_times(trace, span)?;
+    let queued = QueuedTime::of(&job, span);
+    let (wakes_by_loader, wakes_of_loader) = handovers(&job, span);
+    features.loader = loader(&job, &lives(trace)?, span, &cpu, &queued, &read);
+    features.contention = contention(&cpu, &queued, features.cores.online);
+    features.feeder = Some(Feeder {
+        pid: identity.pid,
+        tid: identity.tid,
+        name: identity.name,
+        since_first_call_s,
+        rchar_bytes: read.get(&feeder.pid).copied(),
+        wakes_by_loader,
+        wakes_of_loader,
+        ..feeder_numbers(&job, span, &cpu, info.probe_pair_cost_ns.unwrap_or(0))
+    });
+    Ok(features)
+}
+
+fn recorded(trace: &Trace, info: &TraceInfo, window: Window) -> Result<Recorded, AnalysisError> {
+    const SOURCES: [Source; 3] = [Source::Scheduler, Source::Processes, Source::Cuda];
+    let unsigned = |count: i64| u64::try_from(count).unwrap_or(0);
+    Ok(Recorded {
+        cuda: coverage::records_cuda(info),
+        switches: info
+            .probes
+            .iter()
+            .any(|probe| probe.attached && probe.name == "sched_switch"),
+        lost: coverage::lost(trace, window)?
+            .into_iter()
+            .map(|(class, count)| (class, unsigned(count)))
+            .collect(),
+        caveats: coverage::caveats(trace, info, window, &SOURCES)?,
+    })
+}
+
+fn cores(info: &TraceInfo) -> Cores {
+    let positive = |cores: i32| u32::try_from(cores).unwrap_or(0);
+    Cores {
+        online: positive(info.cores_online),
+        affinity: info.cores_affinity.map(positive),
+        quota: info.cgroup_quota_cores,
+        usable: positive(info.cores_usable).max(1),
+    }
+}
+
+fn name_of(trace: &Trace, pid: i32) -> Result<String, AnalysisError> {
+    ask(trace, |c| {
+        c.query_row(
+            "SELECT coalesce(last(name ORDER BY ts_ns), '') FROM process_events WHERE pid = ? AND tid = pid",
+            [pid],
+            |row| row.get(0),
+        )
+    })
+}
+
+/// How often in the span a loader woke the feeder's process, and how often it woke a loader.
+fn handovers(job: &Job, span: Window) -> (u64, u64) {
+    let (mut by_loader, mut of_loader) = (0, 0);
+    for timeline in job.threads.values() {
+        let pid = timeline.pid();
+        for wait in timeline.waits() {
+            if wait.woken_ns < span.start_ns || wait.woken_ns >= span.end_ns {
+                continue;
+            }
+            if let Waker::Thread { pid: waker, .. } = wait.waker {
+                by_loader += u64::from(pid == job.feeder_pid && job.loaders.contains(&waker));
+                of_loader += u64::from(job.loaders.contains(&pid) && waker == job.feeder_pid);
+            }
+        }
+    }
+    (by_loader, of_loader)
+}
+
+/// From the end of the warm-up to the last call, or to the end of the window where the feeder
+/// still waits for something then; `None` if the GPU was given no work.
+fn active_span(job: &Job, window: Window, info: &TraceInfo) -> Option<Window> {
+    let feeder = job.threads.get(&job.feeder_tid)?;
+    let calls = feeder.calls();
+    let first = calls.iter().find(|call| call.kind.enqueues())?;
+    let mut start_ns = first.start_ns.max(window.start_ns);
+    let mut rounds = Vec::new();
+    let mut given = false;
+    for call in calls {
+        if given && call.kind.drains() {
+            rounds.push(call.end_ns);
+            given = false;
+        } else {
+            given |= call.kind.enqueues();
+        }
+    }
+    if rounds.len() as u64 >= STEPS_TO_SKIP_WARM_UP {
+        start_ns = start_ns.max(rounds[WARM_UP_STEPS as usize - 1]);
+    }
+    let last_call_ns = calls.last().map_or(start_ns, |call| call.end_ns);
+    let hangs = feeder.waits().last().is_some_and(|wait| {
+        wait.start_ns >= last_call_ns
+            && wait.end_ns >= info.duration_ns
+            && wait.waker == Waker::Unknown
+    });
+    let end_ns = if hangs {
+        window.end_ns
+    } else {
+        last_call_ns.min(window.end_ns)
+    };
+    (end_ns > start_ns).then_some(Window { start_ns, end_ns })
+}
+
+/// The numbers that come from the feeder's own timeline.
+fn feeder_numbers(job: &Job, span: Window, cpu: &[CpuTime], probe_pair_ns: i64) -> Feeder {
+    let Spent {
+        mut budget,
+        mut exposed,
+        gpu_idle_ns,
+        prepare_s,
+        rounds,
+    } = job.spend(span.start_ns, span.end_ns);
+    let inside = |call: &&Call| call.start_ns < span.end_ns && call.end_ns > span.start_ns;
+    let calls: Vec<&Call> = job
+        .threads
+        .get(&job.feeder_tid)
+        .map(|feeder| feeder.calls().iter().filter(inside).collect())
+        .unwrap_or_default();
+    let of_kind = |kind: CallKind| calls.iter().filter(move |call| call.kind == kind);
+    let h2d_copies = of_kind(CallKind::CopyToDevice).count() as u64;
+
+    charge_recorder(
+        &mut budget,
+        &mut exposed,
+        calls.len() as f64 * probe_pair_ns as f64 * NS,
+    );
+    // What the switches show as running cannot be more than its process ran: the rest was not
+    // recorded.
+    let ran_s: f64 = cpu
+        .iter()
+        .filter(|time| time.pid == job.feeder_pid)
+        .map(|time| time.run_ns * NS)
+        .sum();
+    charge_unknown(&mut budget, &mut exposed, ran_s);
+    Feeder {
+        span_start_ms: span.start_ns as f64 / NS_PER_MS,
+        span_s: span.dur_ns() as f64 * NS,
+        launches: of_kind(CallKind::Launch).count() as u64,
+        syncs: calls.iter().filter(|call| call.kind.drains()).count() as u64,
+        steps: if rounds >= STEPS_TO_SKIP_WARM_UP || rounds >= h2d_copies {
+            rounds
+        } else {
+            h2d_copies
+        },
+        h2d_copies,
+        h2d_bytes: of_kind(CallKind::CopyToDevice)
+            .map(|call| u64::try_from(call.bytes).unwrap_or(0))
+            .sum(),
+        gpu_idle_lower_bound_s: gpu_idle_ns as f64 * NS,
+        prepare_s,
+        budget,
+        exposed,
+        ..Feeder::default()
+    }
+}
+
+/// Parts in which the feeder was on a CPU doing its own work.
+const OWN_WORK: [Part; 2] = [Part::HostCompute, Part::Submit];
+
+/// Takes the cost of the probes out of the parts that contain it.
+fn charge_recorder(budget: &mut Budget, exposed: &mut Budget, cost_s: f64) {
+    move_share(budget, exposed, &OWN_WORK, Part::Recorder, cost_s);
+}
+
+/// The recording shows more running than there was: the difference is a gap in the recording.
+fn charge_unknown(budget: &mut Budget, exposed: &mut Budget, ran_s: f64) {
+    let shown = budget.sum(&[Part::HostCompute, Part::Submit, Part::Copy, Part::Recorder]);
+    move_share(budget, exposed, &OWN_WORK, Part::Unknown, shown - ran_s);
+}
+
+/// Moves up to `seconds` from some parts to another, in proportion.
+fn move_share(budget: &mut Budget, exposed: &mut Budget, from: &[Part], to: Part, seconds: f64) {
+    let available = budget.sum(from);
+    if available <= 0.0 || seconds <= 0.0 {
+        return;
+    }
+    let share = (seconds / available).min(1.0);
+    for budget in [budget, exposed] {
+        for part in from {
+            let moved = budget.seconds(*part) * share;
+            budget.add(*part, -moved);
+            budget.add(to, moved);
+        }
+    }
+}
