@@ -197,4 +197,62 @@ _Static_assert(sizeof(struct exec_event) == 1072, "exec_event");
 
 /* ---- CUDA ---- */
 
+enum cuda_limits {
+	CUDA_CALLS = 64,      /* entries of the map `cuda_layouts`, by call number */
+	CUDA_SELF_TEST = 63,  /* number of the recorder's own call: always recorded */
+	CUDA_NO_ARGUMENT = 255,
+};
+
+/* How a call passes its stream; an argument's number means the register. */
+enum cuda_stream_place {
+	CUDA_STREAM_STACK = 100,        /* plus the number of the 8-byte slot after the return address */
+	CUDA_STREAM_LAUNCH_CONFIG = 200, /* in the struct that argument 0 points to */
+};
+
+/* Value of the map `cuda_layouts`: where a call's arguments lie. */
+struct cuda_layout {
+	__u8 bytes_argument;
+	__u8 direction_argument;
+	__u8 stream_place; /* argument, or see enum cuda_stream_place */
+	__u8 reserved;
+};
+_Static_assert(sizeof(struct cuda_layout) == 4, "cuda_layout");
+
+/* Key of the map `cuda_open`: calls nest (runtime, driver), so the thread alone is not enough. */
+struct cuda_call_key {
+	__u32 tid;
+	__u32 call;
+};
+_Static_assert(sizeof(struct cuda_call_key) == 8, "cuda_call_key");
+
+/* Value of the map `cuda_open`: a call in flight. */
+struct cuda_open_call {
+	__u64 entry_ns;
+	__u64 bytes;
+	__u64 stream;
+	__s32 pid;
+	__u32 direction;
+};
+_Static_assert(sizeof(struct cuda_open_call) == 32, "cuda_open_call");
+
+enum cuda_flags {
+	CUDA_UNFINISHED = 1, /* the thread ended inside the call: there is no status */
+};
+
+/* Ring `cuda_ring`: a call that ended. */
+struct cuda_event {
+	__u64 entry_ns;
+	__u64 end_ns;
+	__u64 bytes;
+	__u64 stream;
+	__s32 pid;
+	__s32 tid;
+	__u32 direction; /* cudaMemcpyKind */
+	__s32 status;    /* what the call returned */
+	__u16 call;
+	__u16 flags; /* enum cuda_flags */
+	__u32 reserved;
+};
+_Static_assert(sizeof(struct cuda_event) == 56, "cuda_event");
+
 #endif

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 // Life of processes: fork, thread, exec, rename, exit. Follows the target tree at fork.
 #include "maps.h"
+#include "cuda.h"
 #include "threads.h"
 
 #define PROCESS_RING_BYTES (4 << 20)
@@ -125,6 +126,7 @@ int BPF_PROG(sched_process_exit, struct task_struct *task)
 	target = find_target(task->tgid);
 	if (!target)
 		return 0;
+	end_cuda_calls(task->pid);
 	if (task->pid != task->tgid) {
 		event = new_process_event(PROCESS_THREAD_EXIT, task);
 		if (event) {
