@@ -267,6 +267,9 @@ fn passes_on_the_exit_status_and_names_what_was_skipped() {
     let output = sandbox.with_duckdb(&[("DUCKDB_LIB_DIR", folder)], &["sh", "-c", command]);
     assert_eq!(output.status.code(), Some(7));
     let said = stderr(&output);
-    assert!(said.contains("tests that did not run on this machine (1)"), "{said}");
+    assert!(
+        said.contains("tests that did not run on this machine (1)"),
+        "{said}"
+    );
     assert!(said.contains("some_test: needs root"), "{said}");
 }

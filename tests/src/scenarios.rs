@@ -1,0 +1,223 @@
+//! Jobs with one known bottleneck each (`tests/workloads/scenarios.py`), recorded live through the stand-in
+//! CUDA library and diagnosed: does the diagnosis name what was built into the job?
+
+use crate::{program, repository, stderr};
+use serde_json::Value;
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+
+/// The most of a budget that may remain unknown.
+const UNKNOWN_MAX: f64 = 0.05;
+
+/// Rounding of the shares in an answer, summed over a budget.
+const ROUNDING: f64 = 0.005;
+
+/// A job, and the code of the verdict that is true of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Scenario {
+    /// Its name in `scenarios.py`.
+    pub name: &'static str,
+    /// The verdict.
+    pub expected: &'static str,
+    /// The job itself, for a reader of the table.
+    pub what: &'static str,
+}
+
+const fn scenario(name: &'static str, expected: &'static str, what: &'static str) -> Scenario {
+    Scenario {
+        name,
+        expected,
+        what,
+    }
+}
+
+/// All scenarios. G6 and R4 are of kinds that no rule knows: there the verdict is that the cause is on the
+/// host and not explained.
+pub const ALL: [Scenario; 9] = [
+    scenario("G1", "WORKER_OVERSUB", "8 computing workers on 2 CPUs"),
+    scenario("G2", "LOADER_CPU_BOUND", "1 worker that cannot keep up"),
+    scenario("G3", "LOADER_IPC_INMEM", "tiny batches handed over"),
+    scenario("G6", "HOST_UNEXPLAINED", "random reads from disk"),
+    scenario("G10", "HEALTHY_GPU_BOUND", "workers that keep up"),
+    scenario("G11", "HEALTHY_GPU_BOUND", "full launch queue, no sync"),
+    scenario("G12", "IDLE", "context without work"),
+    scenario("R4", "HOST_UNEXPLAINED", "main thread computes"),
+    scenario("R5", "LOADER_CPU_BOUND", "main thread prepares batches"),
+];
+
+/// How a scenario is run.
+#[derive(Debug, Clone, Copy)]
+pub struct Variant {
+    /// Factor on all its durations.
+    pub scale: f64,
+    /// The name that its workers give themselves.
+    pub worker_name: &'static str,
+}
+
+/// As the scenarios were designed.
+pub const STANDARD: Variant = Variant {
+    scale: 1.0,
+    worker_name: "pt_data_worker",
+};
+
+/// What the diagnosis said of a recorded scenario.
+#[derive(Debug)]
+pub struct Outcome {
+    scenario: Scenario,
+    variant: Variant,
+    /// The structured answer of `explain_bottleneck`.
+    pub answer: Value,
+}
+
+/// Records a scenario in `folder` and asks for its diagnosis. The caller holds the live lock.
+///
+/// # Panics
+/// If the job, the recorder or the server fails, with what they said.
+pub fn record_and_diagnose(scenario: Scenario, variant: Variant, folder: &Path) -> Outcome {
+    let trace = folder.join(format!(
+        "{}-{}-{}.duckdb",
+        scenario.name, variant.scale, variant.worker_name
+    ));
+    let script = repository().join("tests/workloads/scenarios.py");
+    let mut job = vec!["python3".into(), script.into_os_string()];
+    job.push(scenario.name.into());
+    if scenario.name == "G6" {
+        let file = folder.join("600-mib");
+        job.extend(["--file".into(), file.clone().into_os_string()]);
+        if !file.exists() {
+            let mut prepare = Command::new(&job[0]);
+            succeed(prepare.args(&job[1..]).arg("--prepare"));
+        }
+    }
+    job.extend(["--scale".into(), variant.scale.to_string().into()]);
+    job.extend(["--worker-name".into(), variant.worker_name.into()]);
+    job.extend([
+        "--cudart".into(),
+        ingero_testkit::cudart::stand_in().into_os_string(),
+    ]);
+
+    let mut record = Command::new(program("ingero-capture"));
+    record.args(["record", "-o"]).arg(&trace).arg("--");
+    succeed(record.args(&job));
+    let mut ask = Command::new(program("ingero-mcp"));
+    ask.arg("--db").arg(&trace);
+    let answer = succeed(ask.args(["call", "explain_bottleneck", "{}"]));
+    Outcome {
+        scenario,
+        variant,
+        answer: serde_json::from_slice(&answer.stdout).expect("the answer is JSON"),
+    }
+}
+
+fn succeed(command: &mut Command) -> Output {
+    let output = command
+        .stdin(Stdio::null())
+        .output()
+        .unwrap_or_else(|error| panic!("{command:?}: {error}"));
+    assert!(
+        output.status.success(),
+        "{command:?}: {}\n{}",
+        output.status,
+        stderr(&output)
+    );
+    output
+}
+
+impl Outcome {
+    /// The code of the verdict.
+    pub fn code(&self) -> &str {
+        self.answer["verdict"]["code"].as_str().unwrap_or("none")
+    }
+
+    /// Share of the wall time that the finding of the verdict explains, 0 to 1; `None` without one.
+    pub fn share(&self) -> Option<f64> {
+        let finding = self.findings().find(|f| f["code"] == self.code())?;
+        finding["share"].as_f64()
+    }
+
+    /// Share of one part of the budget, 0 to 1; a part that is not listed is 0.
+    pub fn part(&self, name: &str) -> f64 {
+        let parts = self.budget().filter(|(part, _)| *part == name);
+        parts.map(|(_, share)| share).sum()
+    }
+
+    fn budget(&self) -> impl Iterator<Item = (&str, f64)> {
+        let parts = self.answer["budget"].as_array().into_iter().flatten();
+        parts.map(|part| {
+            let name = part["part"].as_str().expect("every part has a name");
+            (
+                name,
+                part["share"].as_f64().expect("every part has a share"),
+            )
+        })
+    }
+
+    fn findings(&self) -> impl Iterator<Item = &Value> {
+        self.answer["findings"].as_array().into_iter().flatten()
+    }
+
+    /// Everything about the answer that is not as it has to be.
+    pub fn faults(&self) -> Vec<String> {
+        let mut faults = Vec::new();
+        if self.code() != self.scenario.expected {
+            let expected = self.scenario.expected;
+            faults.push(format!("the verdict is {}, not {expected}", self.code()));
+        }
+        // Without launches there is no feeder whose time could be divided.
+        if self.scenario.expected != "IDLE" {
+            let sum: f64 = self.budget().map(|(_, share)| share).sum();
+            if (sum - 1.0).abs() > ROUNDING {
+                faults.push(format!("the budget sums to {sum:.3}, not 1"));
+            }
+        }
+        let unknown = self.part("unknown");
+        if unknown > UNKNOWN_MAX {
+            faults.push(format!("{unknown:.3} of the time is unknown"));
+        }
+        let advice = |finding: &Value| finding["advice"].as_array().is_some_and(|a| !a.is_empty());
+        let explained = !["HEALTHY_GPU_BOUND", "IDLE", "HOST_UNEXPLAINED"].contains(&self.code());
+        if !explained && self.findings().any(advice) {
+            faults.push(format!("{} comes with advice", self.code()));
+        }
+        if explained && !self.findings().any(advice) {
+            faults.push(format!("{} comes without advice", self.code()));
+        }
+        faults
+    }
+}
+
+/// The outcomes as a table in Markdown.
+pub fn table(outcomes: &[Outcome]) -> String {
+    let mut table = String::from(
+        "| scenario | job | durations | workers named | expected | verdict | share | confidence | unknown | |\n\
+         | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |\n",
+    );
+    for outcome in outcomes {
+        let Scenario {
+            name,
+            expected,
+            what,
+        } = outcome.scenario;
+        let share = outcome
+            .share()
+            .map_or("-".to_owned(), |share| format!("{share:.2}"));
+        let confidence = match &outcome.answer["verdict"]["confidence"] {
+            Value::String(text) => text.clone(),
+            other => other.to_string(),
+        };
+        let faults = outcome.faults();
+        let result = if faults.is_empty() {
+            "ok".to_owned()
+        } else {
+            faults.join("; ")
+        };
+        table += &format!(
+            "| {name} | {what} | x{} | {} | {expected} | {} | {share} | {confidence} | {:.3} | {result} |\n",
+            outcome.variant.scale,
+            outcome.variant.worker_name,
+            outcome.code(),
+            outcome.part("unknown"),
+        );
+    }
+    table
+}

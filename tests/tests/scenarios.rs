@@ -1,0 +1,68 @@
+//! Every scenario once, recorded live. `scripts/scenarios --full` runs them in all variants.
+
+use ingero_testkit::{live_lock, needs_root_and_bpf};
+use ingero_tests::scenarios::{ALL, STANDARD, record_and_diagnose};
+
+fn check(name: &str) {
+    if !needs_root_and_bpf(&format!("scenario {name}")) {
+        return;
+    }
+    let scenario = ALL.iter().find(|s| s.name == name).expect("a scenario");
+    // Beside the programs, because G6 needs a file on a disk and /tmp may not be on one.
+    let beside = std::env::current_exe().unwrap();
+    let folder = tempfile::tempdir_in(beside.parent().unwrap()).unwrap();
+    let lock = live_lock();
+    let outcome = record_and_diagnose(*scenario, STANDARD, folder.path());
+    drop(lock);
+    let faults = outcome.faults();
+    assert!(
+        faults.is_empty(),
+        "{name}: {faults:?}: {:#}",
+        outcome.answer
+    );
+}
+
+#[test]
+fn g1_too_many_workers() {
+    check("G1");
+}
+
+#[test]
+fn g2_too_few_workers() {
+    check("G2");
+}
+
+#[test]
+fn g3_data_in_memory() {
+    check("G3");
+}
+
+#[test]
+fn g6_reads_from_disk_are_not_explained_yet() {
+    check("G6");
+}
+
+#[test]
+fn g10_gpu_bound_with_workers() {
+    check("G10");
+}
+
+#[test]
+fn g11_gpu_bound_without_sync() {
+    check("G11");
+}
+
+#[test]
+fn g12_idle() {
+    check("G12");
+}
+
+#[test]
+fn r4_main_thread_computes() {
+    check("R4");
+}
+
+#[test]
+fn r5_loader_without_workers() {
+    check("R5");
+}

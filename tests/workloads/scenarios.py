@@ -1,0 +1,181 @@
+#!/usr/bin/env python3
+"""Small training jobs with one known bottleneck each, for the diagnosis to find.
+
+    scenarios.py G1 --cudart PATH [--scale 0.6] [--worker-name python] [--seconds 9]
+
+A job runs for about `--seconds`. `--scale` makes all its work and all its kernels longer or shorter, and
+so keeps the bottleneck. The job confines itself to two CPUs, for which the scenarios are made, so that it
+has the same bottleneck on a machine with more. G6 reads a file (`--file`), which `--prepare` makes.
+"""
+
+import argparse
+import os
+import random
+import sys
+import time
+
+CPUS = 2
+MIB = 1 << 20
+FILE_BYTES = 600 * MIB
+READ_BYTES = 64 << 10
+
+
+class Job:
+    """What a scenario is made of: CPU work and GPU steps of scaled length, until the time is over."""
+
+    def __init__(self, arguments):
+        # Loads the CUDA library that $CUDART names, so only now.
+        import ingero_workload
+
+        self.cuda = ingero_workload
+        self.scale = arguments.scale
+        self.worker_name = arguments.worker_name
+        self.file = arguments.file
+        self.end = time.monotonic() + arguments.seconds
+
+    def running(self):
+        return time.monotonic() < self.end
+
+    def work(self, ms):
+        """About `ms` milliseconds of CPU time: an amount of work, not a time."""
+        self.cuda.work(ms * self.scale)
+
+    def step(self, kernels, us, wait=True, batch=None):
+        """Copies the batch to the GPU if there is one, launches kernels of `us` microseconds, and reads
+        a value of the result back if it waits."""
+        nbytes = len(batch) if batch else 0
+        self.cuda.step(kernels, us * self.scale, item=wait, nbytes=nbytes, address=batch)
+
+    def loader(self, fetch, workers):
+        """Batches made by forked worker processes, until the time is over."""
+        # More batches than any machine gets through.
+        loader = self.cuda.Loader(fetch, 10**9, workers, worker_name=self.worker_name)
+        for batch in loader:
+            yield batch
+            if not self.running():
+                return
+
+
+def g1(job):
+    """Eight loader workers compute on two CPUs: too many."""
+
+    def fetch(_):
+        job.work(30)
+        return b"0"
+
+    for _ in job.loader(fetch, workers=8):
+        job.step(8, 500)
+
+
+def g2(job):
+    """One loader worker computes all the time and cannot keep up, while a CPU is idle."""
+
+    def fetch(_):
+        job.work(30)
+        return b"0"
+
+    for _ in job.loader(fetch, workers=1):
+        job.step(4, 500)
+
+
+def g3(job):
+    """The data is in memory; handing tiny batches from process to process is what takes the time."""
+    blobs = [os.urandom(4096) for _ in range(16)]
+    for _ in job.loader(lambda _: blobs, workers=2):
+        job.step(2, 40)
+
+
+def g6(job):
+    """The main thread reads small pieces of a large file, at random and from the disk."""
+    blocks = list(range(FILE_BYTES // READ_BYTES))
+    file = os.open(job.file, os.O_RDONLY)
+    os.posix_fadvise(file, 0, 0, os.POSIX_FADV_RANDOM)
+    unread = []
+    while job.running():
+        # Longer work is more reads here: the scale is the number of reads for each step.
+        for _ in range(round(24 * job.scale)):
+            if not unread:
+                os.posix_fadvise(file, 0, 0, os.POSIX_FADV_DONTNEED)
+                unread = random.sample(blocks, len(blocks))
+            os.pread(file, READ_BYTES, unread.pop() * READ_BYTES)
+        job.step(4, 500)
+    os.close(file)
+
+
+def g10(job):
+    """Busy loader workers that keep up: the GPU is the limit."""
+
+    def fetch(_):
+        job.work(24)
+        return b"0"
+
+    for _ in job.loader(fetch, workers=2):
+        job.step(30, 1400)
+
+
+def g11(job):
+    """Never waits for the GPU explicitly; the launches wait, because the queue is full."""
+    while job.running():
+        job.step(60, 700, wait=False)
+
+
+def g12(job):
+    """Has a CUDA context and does nothing."""
+    job.cuda.malloc(MIB)
+    time.sleep(max(0.0, job.end - time.monotonic()))
+
+
+def r4(job):
+    """The main thread computes between its steps; nothing shows that it loads data."""
+    while job.running():
+        job.work(25)
+        job.step(6, 500)
+
+
+def r5(job):
+    """A loader without workers: the main thread prepares every batch and copies it to the GPU."""
+    batch = bytes(MIB)
+    while job.running():
+        job.work(15)
+        job.step(10, 500, batch=batch)
+
+
+SCENARIOS = {"G1": g1, "G2": g2, "G3": g3, "G6": g6, "G10": g10, "G11": g11, "G12": g12, "R4": r4, "R5": r5}
+
+
+def prepare(path):
+    """Makes the file that G6 reads. It is on the disk afterwards, so that it can leave the cache."""
+    with open(path, "wb") as file:
+        for _ in range(FILE_BYTES // MIB):
+            file.write(os.urandom(MIB))
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def main():
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("scenario", choices=SCENARIOS, help="; ".join(f"{n}: {s.__doc__}" for n, s in SCENARIOS.items()))
+    parser.add_argument("--cudart", help="the CUDA runtime library (default: $CUDART)")
+    parser.add_argument("--scale", type=float, default=1.0, help="of all durations (default 1)")
+    parser.add_argument("--seconds", type=float, default=9.0, help="how long (default 9)")
+    parser.add_argument("--worker-name", default="pt_data_worker", help="(default pt_data_worker)")
+    parser.add_argument("--file", help="G6 only: the file to read, not on a tmpfs")
+    parser.add_argument("--prepare", action="store_true", help="G6 only: make the file and end")
+    arguments = parser.parse_args()
+    if (arguments.scenario == "G6") != (arguments.file is not None):
+        parser.error("--file belongs to G6, which needs it")
+    if arguments.prepare:
+        prepare(arguments.file)
+        return
+    os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:CPUS])
+    if arguments.cudart:
+        os.environ["CUDART"] = arguments.cudart
+    elif "CUDART" not in os.environ:
+        parser.error("which CUDA runtime? --cudart PATH")
+    SCENARIOS[arguments.scenario](Job(arguments))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
