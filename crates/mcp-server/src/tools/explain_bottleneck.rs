@@ -1,0 +1,74 @@
+//! `explain_bottleneck`: the diagnosis.
+
+use crate::arguments::{Asked, Lenient, WindowShown};
+use crate::schema;
+use crate::session::Session;
+use crate::tool::{self, Tool, ToolError};
+use ingero_analysis::Window;
+use ingero_analysis::features::features;
+use ingero_diagnosis::Diagnosis;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+pub(crate) const TOOL: Tool = Tool {
+    name: "explain_bottleneck",
+    title: "What the GPU was waiting for",
+    description: "Start here, without arguments: what the GPU of the recorded job was waiting for, \
+        how much of the time that costs, what to change with concrete values and by how much it \
+        can help, what was ruled out, and what cannot be known. The budget divides the time of \
+        the feeder (the thread that hands the GPU its work) among what it did and waited for. A \
+        verdict can also be that the GPU is the limit, that the job was idle, or that the \
+        evidence does not suffice.",
+    example: r#"{"start_ms": 0, "end_ms": 10000}"#,
+    input: schema::input::<Arguments>,
+    output: schema::output::<Answer>,
+    run: |session, arguments| tool::run(session, arguments, answer),
+};
+
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct Arguments {
+    /// Start of the window in milliseconds since the recording's start. Default: its start.
+    #[serde(default)]
+    #[schemars(with = "Option<f64>")]
+    start_ms: Lenient,
+    /// End of the window in milliseconds since the recording's start. Default: its end.
+    #[serde(default)]
+    #[schemars(with = "Option<f64>")]
+    end_ms: Lenient,
+    /// The process to explain, where several feed a GPU. Default: the one with the most to do.
+    #[serde(default)]
+    #[schemars(with = "Option<u32>")]
+    pid: Lenient,
+}
+
+#[derive(Debug, Serialize, JsonSchema)]
+struct Answer {
+    #[serde(flatten)]
+    diagnosis: Diagnosis,
+    /// The window that was asked for.
+    window: WindowShown,
+}
+
+/// Diagnoses a window.
+pub(crate) fn diagnose(
+    session: &Session,
+    window: Window,
+    pid: Option<i32>,
+) -> Result<Diagnosis, ToolError> {
+    let features = features(&session.trace, window, pid)?;
+    Ok(ingero_diagnosis::diagnose(&features))
+}
+
+fn answer(session: &Session, arguments: Arguments) -> Result<Answer, ToolError> {
+    let asked = Asked::new(
+        session,
+        &arguments.start_ms,
+        &arguments.end_ms,
+        &arguments.pid,
+    )?;
+    Ok(Answer {
+        diagnosis: diagnose(session, asked.window, asked.pid)?,
+        window: asked.window.into(),
+    })
+}

@@ -1,0 +1,210 @@
+//! What the tools answer, through the shell.
+
+mod common;
+
+use common::{Client, Era, JOB, call, cell, run};
+use ingero_testkit::trace::{draw, info};
+use ingero_trace::TraceWriter;
+use ingero_trace::rows::ProcessEvent;
+use serde_json::{Value, json};
+
+#[test]
+fn list_processes_shows_roles_and_cores() {
+    let drawn = draw(JOB);
+    let answer = call(&drawn.path(), "list_processes", json!({}));
+    let table = &answer["processes"];
+    let roles: Vec<(&Value, &Value)> = (0..4)
+        .map(|row| (cell(table, row, "pid"), cell(table, row, "role")))
+        .collect();
+    assert_eq!(roles[0], (&json!(100), &json!("feeder")));
+    assert_eq!(roles[3], (&json!(400), &json!("other")));
+    assert_eq!(
+        (roles[1].1, roles[2].1),
+        (&json!("loader_worker"), &json!("loader_worker"))
+    );
+    assert_eq!(answer["host"]["cores_usable"], 4);
+    assert_eq!(answer["host"]["cores_usable_from"], "affinity mask");
+    assert_eq!(cell(table, 0, "pages"), &Value::Null);
+    let caveats = answer["caveats"].to_string();
+    assert!(
+        caveats.contains("page allocations were not recorded"),
+        "{caveats}"
+    );
+    assert_eq!(
+        (&answer["total_rows"], &answer["truncated"]),
+        (&json!(4), &json!(false))
+    );
+}
+
+#[test]
+fn top_offcpu_splits_by_reason() {
+    let drawn = draw(JOB);
+    let answer = call(&drawn.path(), "top_offcpu", json!({"pid": 100}));
+    let table = &answer["waits"];
+    assert_eq!(cell(table, 0, "tid"), 100);
+    assert_eq!(cell(table, 0, "waits"), 100);
+    assert_eq!(cell(table, 0, "sleeping_ms"), 1000);
+    assert_eq!(cell(table, 0, "waiting_for_cpu_ms"), 75);
+    let woken_by = cell(table, 0, "woken_by").as_str().unwrap();
+    assert!(woken_by.ends_with(", 50%"), "{woken_by}");
+}
+
+#[test]
+fn cuda_wait_latency_shows_calls_and_gaps() {
+    let drawn = draw(JOB);
+    let answer = call(&drawn.path(), "cuda_wait_latency", json!({}));
+    let calls = &answer["calls"];
+    assert_eq!(cell(calls, 0, "call"), "cudaStreamSynchronize");
+    assert_eq!(cell(calls, 0, "calls"), 50);
+    assert_eq!(cell(calls, 0, "total_ms"), 75);
+    assert_eq!(cell(calls, 0, "total_on_cpu_ms"), 50);
+    assert_eq!(cell(calls, 1, "gb_per_s"), 4);
+    assert_eq!(answer["gaps"]["count"], 50);
+    assert_eq!(cell(&answer["gaps"]["longest"], 0, "dur_ms"), 22);
+}
+
+#[test]
+fn fork_timeline_shows_lives_and_events() {
+    let drawn = draw(JOB);
+    let answer = call(&drawn.path(), "fork_timeline", json!({}));
+    assert_eq!(answer["counts"]["forks"], 3);
+    assert_eq!(cell(&answer["processes"], 3, "exit_status"), 1);
+    assert_eq!(cell(&answer["processes"], 3, "lifetime_ms"), 5);
+    assert!(answer.get("events").is_none());
+    let answer = call(&drawn.path(), "fork_timeline", json!({"show": "events"}));
+    assert_eq!(cell(&answer["events"], 4, "kind"), "exit");
+    assert!(answer.get("processes").is_none());
+}
+
+#[test]
+fn explain_bottleneck_and_explain_say_the_same() {
+    let drawn = draw(JOB);
+    let answer = call(&drawn.path(), "explain_bottleneck", json!({}));
+    let code = answer["verdict"]["code"].as_str().unwrap();
+    let shares: f64 = answer["budget"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|part| part["share"].as_f64().unwrap())
+        .sum();
+    assert!((shares - 1.0).abs() < 1e-3, "{answer}");
+    let page = run(&["--db", drawn.path().to_str().unwrap(), "explain"]);
+    let page = String::from_utf8(page.stdout).unwrap();
+    assert!(page.starts_with(code), "{page}");
+}
+
+#[test]
+fn pages_cover_a_list_without_holes() {
+    let drawn = draw(JOB);
+    for (tool, list) in [
+        ("list_processes", "processes"),
+        ("fork_timeline", "processes"),
+    ] {
+        let whole = call(&drawn.path(), tool, json!({}));
+        let mut rows = Vec::new();
+        let mut arguments = json!({"limit": 3});
+        loop {
+            let page = call(&drawn.path(), tool, arguments.clone());
+            rows.extend(page[list]["rows"].as_array().unwrap().clone());
+            assert_eq!(page["total_rows"], 4);
+            match page.get("next_cursor") {
+                Some(cursor) => {
+                    assert_eq!(page["truncated"], true);
+                    arguments["cursor"] = cursor.clone();
+                }
+                None => break,
+            }
+        }
+        assert_eq!(Value::from(rows), whole[list]["rows"]);
+    }
+}
+
+#[test]
+fn the_same_question_gets_the_same_answer_from_shell_and_server() {
+    let drawn = draw(JOB);
+    let mut client = Client::start(&drawn.path(), Era::Stateless);
+    for tool in [
+        "list_processes",
+        "top_offcpu",
+        "cuda_wait_latency",
+        "fork_timeline",
+    ] {
+        let served = client.structured(tool, json!({}));
+        assert_eq!(served, call(&drawn.path(), tool, json!({})), "{tool}");
+        assert_eq!(served, client.structured(tool, json!({})), "{tool}");
+    }
+}
+
+#[test]
+fn text_from_the_trace_is_cleaned_and_bounded() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("t.duckdb");
+    let mut writer = TraceWriter::create(&path).unwrap();
+    let nasty = format!("evil\u{202e}\u{1b}[2J\u{200b}{}", "x".repeat(5_000));
+    writer.push(ProcessEvent {
+        ts_ns: 0,
+        kind: "exec".into(),
+        pid: 100,
+        tid: 100,
+        parent_pid: Some(1),
+        name: nasty.clone().into(),
+        command_line: Some(nasty),
+        exit_status: None,
+        cgroup: None,
+    });
+    writer.finish(&info(1_000_000_000)).unwrap();
+    for (tool, arguments) in [
+        ("list_processes", json!({})),
+        ("fork_timeline", json!({"show": "events"})),
+    ] {
+        let text = call(&path, tool, arguments).to_string();
+        assert!(text.contains("evil[2Jxxx"), "{text}");
+        assert!(!text.contains(['\u{202e}', '\u{1b}', '\u{200b}']), "{text}");
+        assert!(text.len() < 3_000, "{}", text.len());
+    }
+}
+
+#[test]
+fn a_growing_recording_can_be_asked() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("t.duckdb");
+    let mut writer = TraceWriter::create(&path).unwrap();
+    let mut info = info(1_000_000_000);
+    info.ended = false;
+    let fork = |pid: i32| ProcessEvent {
+        ts_ns: i64::from(pid) * 1_000_000,
+        kind: "fork".into(),
+        pid,
+        tid: pid,
+        parent_pid: Some(1),
+        name: "python".into(),
+        command_line: None,
+        exit_status: None,
+        cgroup: None,
+    };
+    writer.push(fork(100));
+    writer.flush(&info).unwrap();
+    // The flush is stored by a thread of the writer: poll for it.
+    let mut client = loop {
+        let described = run(&["--db", path.to_str().unwrap(), "call", "fork_timeline"]);
+        if described.status.success() {
+            break Client::start(&path, Era::Stateless);
+        }
+        std::thread::yield_now();
+    };
+    let first = client.structured("fork_timeline", json!({}));
+    assert_eq!(first["total_rows"], 1);
+    assert!(
+        first["caveats"].to_string().contains("still running"),
+        "{first}"
+    );
+    writer.push(fork(200));
+    info.duration_ns = 2_000_000_000;
+    info.ts_ns = info.duration_ns;
+    info.ended = true;
+    writer.finish(&info).unwrap();
+    let second = client.structured("fork_timeline", json!({}));
+    assert_eq!(second["total_rows"], 2);
+    assert_eq!(second["window"]["end_ms"], 2000.0);
+    assert_eq!(second["caveats"], json!([]));
+}

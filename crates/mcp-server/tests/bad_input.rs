@@ -1,0 +1,230 @@
+//! What does not fit is refused with a message that helps, and nothing is created or changed.
+
+mod common;
+
+use common::{Client, ERAS, JOB, run};
+use ingero_testkit::trace::draw;
+use serde_json::json;
+use std::fs;
+use std::path::Path;
+
+/// Names and contents of everything in a folder.
+fn contents(folder: &Path) -> Vec<(String, Vec<u8>)> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            found.push((path.display().to_string(), Vec::new()));
+            found.extend(contents(&path));
+        } else {
+            found.push((path.display().to_string(), fs::read(&path).unwrap()));
+        }
+    }
+    found.sort();
+    found
+}
+
+/// Every way to open `path` ends with `status` and a message that holds `says`.
+fn refused(path: &Path, status: i32, says: &str) {
+    let path = path.to_str().unwrap();
+    for command in [
+        &["--db", path][..],
+        &["--db", path, "explain"],
+        &["--db", path, "call", "top_offcpu"],
+    ] {
+        let output = run(command);
+        let stderr = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(status), "{command:?}: {stderr}");
+        assert!(stderr.contains(says), "{command:?}: {stderr}");
+        assert!(output.stdout.is_empty(), "{command:?}");
+    }
+}
+
+#[test]
+fn what_is_no_trace_is_refused_and_left_alone() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = |name: &str, content: &[u8]| {
+        let path = folder.path().join(name);
+        fs::write(&path, content).unwrap();
+        path
+    };
+    let empty = file("empty.duckdb", b"");
+    let random = file("random.duckdb", &[0x5a; 4096]);
+    let forged = file(
+        "forged.duckdb",
+        &[&[1u8; 8][..], b"DUCK", &[7u8; 8192]].concat(),
+    );
+    let nothing = folder.path().join("nothing");
+    fs::create_dir(&nothing).unwrap();
+    let other = folder.path().join("other.duckdb");
+    ingero_trace::duckdb::Connection::open(&other)
+        .and_then(|connection| connection.execute_batch("CREATE TABLE t (x INTEGER)"))
+        .unwrap();
+    let before = contents(folder.path());
+
+    refused(&folder.path().join("missing.duckdb"), 66, "does not exist");
+    refused(&empty, 65, "is empty");
+    refused(&random, 65, "no DuckDB database");
+    refused(&forged, 65, "DuckDB cannot open");
+    refused(&nothing, 65, "folder without a trace");
+    refused(&other, 65, "is a database but no trace");
+    assert_eq!(contents(folder.path()), before);
+}
+
+#[test]
+fn asking_changes_nothing() {
+    let drawn = draw(JOB);
+    let folder = drawn.path().parent().unwrap().to_owned();
+    let before = contents(&folder);
+    for command in [
+        &["explain"][..],
+        &["call", "list_processes"],
+        &["call", "top_offcpu"],
+    ] {
+        let path = drawn.path();
+        let output = run(&[&["--db", path.to_str().unwrap()], command].concat());
+        assert!(output.status.success(), "{output:?}");
+    }
+    assert_eq!(contents(&folder), before);
+}
+
+#[test]
+fn wrong_usage_ends_with_status_2() {
+    let drawn = draw(JOB);
+    let db = drawn.path();
+    let db = db.to_str().unwrap();
+    for (command, says) in [
+        (&[][..], "--db trace.duckdb"),
+        (&["explain"], "--db trace.duckdb"),
+        (&["--db", db, "call", "no_such_tool"], "list_processes"),
+        (&["--db", db, "call", "top_offcpu", "{limit: 5}"], "no JSON"),
+        (&["--db", db, "frobnicate"], "frobnicate"),
+    ] {
+        let output = run(command);
+        let stderr = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(2), "{command:?}: {stderr}");
+        assert!(stderr.contains(says), "{command:?}: {stderr}");
+        assert!(output.stdout.is_empty(), "{command:?}");
+    }
+}
+
+#[test]
+fn a_tool_that_refuses_ends_with_status_1_and_says_why() {
+    let drawn = draw(JOB);
+    let db = drawn.path();
+    let output = run(&[
+        "--db",
+        db.to_str().unwrap(),
+        "call",
+        "top_offcpu",
+        r#"{"pid": 7}"#,
+    ]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(output.stdout.is_empty());
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    assert!(
+        stderr.contains("pid=7") && stderr.contains("100, 200"),
+        "{stderr}"
+    );
+}
+
+#[test]
+fn arguments_that_do_not_fit_are_named_with_what_would() {
+    let drawn = draw(JOB);
+    for era in ERAS {
+        let mut client = Client::start(&drawn.path(), era);
+        for (arguments, says) in [
+            (
+                json!({"start_ms": 99_999}),
+                &["start_ms=99999", "from 0 to 1250", "e.g. start_ms=0"][..],
+            ),
+            (
+                json!({"start_ms": 500, "end_ms": 400}),
+                &["start_ms=500", "end_ms must be greater", "e.g."],
+            ),
+            (json!({"start_ms": -1}), &["start_ms=-1", "from 0 to 1250"]),
+            (
+                json!({"pid": 7}),
+                &["pid=7", "100, 200, 300, 400", "e.g. pid=100"],
+            ),
+            (json!({"pid": 0}), &["pid=0", "from 1 to"]),
+            (json!({"limit": 0}), &["limit=0", "from 1 to 200"]),
+            (json!({"limit": 5.5}), &["limit=5.5", "whole number"]),
+            (
+                json!({"limit": "many"}),
+                &["limit=\"many\"", "no number", "top_offcpu"],
+            ),
+            (json!({"by": "core"}), &["core", "process", "thread"]),
+            (json!({"windw": 5}), &["windw", "start_ms", "end_ms"]),
+            (json!({"cursor": "abc"}), &["cursor=\"abc\"", "next_cursor"]),
+            (
+                json!({"cursor": "500.1250000000"}),
+                &["row 500", "end of the list"],
+            ),
+        ] {
+            let why = client.refusal("top_offcpu", arguments.clone());
+            for part in says {
+                assert!(why.contains(part), "{arguments}: {why}");
+            }
+        }
+    }
+}
+
+#[test]
+fn numbers_may_be_texts_and_whole_numbers_may_have_a_fraction_of_zero() {
+    let drawn = draw(JOB);
+    for era in ERAS {
+        let mut client = Client::start(&drawn.path(), era);
+        let plain = json!({"start_ms": 100, "end_ms": 900, "pid": 100, "limit": 5});
+        let odd = json!({"start_ms": "100", "end_ms": 900.0, "pid": 100.0, "limit": "5"});
+        for tool in [
+            "list_processes",
+            "top_offcpu",
+            "cuda_wait_latency",
+            "fork_timeline",
+        ] {
+            assert_eq!(
+                client.structured(tool, plain.clone()),
+                client.structured(tool, odd.clone())
+            );
+        }
+    }
+}
+
+#[test]
+fn a_window_that_reaches_beyond_the_end_ends_with_the_recording() {
+    let drawn = draw(JOB);
+    let mut client = Client::start(&drawn.path(), ERAS[0]);
+    let answer = client.structured("list_processes", json!({"end_ms": 99_999}));
+    assert_eq!(answer["window"]["end_ms"], 1251.0);
+}
+
+#[test]
+fn pack_makes_a_file_that_answers_the_same() {
+    let drawn = draw(JOB);
+    let folder = tempfile::tempdir().unwrap();
+    let packed = folder.path().join("packed.duckdb");
+    let (from, to) = (drawn.path(), packed.to_str().unwrap().to_owned());
+    let from = from.to_str().unwrap();
+    let pack = || run(&["pack", from, "-o", &to]);
+    assert!(pack().status.success());
+    let again = pack();
+    assert_eq!(again.status.code(), Some(1));
+    assert!(
+        String::from_utf8(again.stderr)
+            .unwrap()
+            .contains("exists already")
+    );
+    for tool in [
+        "list_processes",
+        "top_offcpu",
+        "cuda_wait_latency",
+        "fork_timeline",
+    ] {
+        assert_eq!(
+            common::call(&packed, tool, json!({})),
+            common::call(&drawn.path(), tool, json!({})),
+            "{tool}"
+        );
+    }
+}
