@@ -141,6 +141,30 @@ fn preparing_batches_in_the_main_process_is_told_by_the_copies() {
     );
 }
 
+/// PyTorch copies from pageable memory and waits for the copy; features and labels are two copies
+/// of one step, and nothing waits for the kernels before the next step's copy.
+#[test]
+fn two_copies_are_one_step_and_preparing_is_seen_without_a_wait_for_the_kernels() {
+    let (features, diagnosis) = judge(
+        "process 100 python
+         thread 100 100: (R200 h2d(2,20000000) sync(0.02) R0.1 h2d(0.1,400000) sync(0.02) R0.5 launch(0.01) R0.5 launch(0.01))*30
+         samples 100 rchar=0..100000",
+    );
+    assert_eq!(
+        diagnosis.verdict.code,
+        Code::LoaderCpuBound,
+        "{diagnosis:#?}"
+    );
+    let feeder = features.feeder.unwrap();
+    assert_eq!(feeder.steps, 26);
+    assert!(feeder.prepare_s / feeder.span_s > 0.9, "{feeder:?}");
+    assert!(
+        diagnosis.findings[0].advice[0]
+            .change
+            .contains("index whole batches")
+    );
+}
+
 #[test]
 fn other_work_of_the_main_thread_has_no_known_cause() {
     expect(

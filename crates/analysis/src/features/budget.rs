@@ -44,10 +44,22 @@ pub(crate) struct Spent {
     pub(crate) exposed: Budget,
     /// The part in which it certainly had none.
     pub(crate) gpu_idle_ns: i64,
-    /// Time on a CPU before copies to the device while the GPU had nothing to do.
+    /// The exposed part of the time on a CPU that led up to copies to the device.
     pub(crate) prepare_s: f64,
-    /// Full waits after at least one launch or copy: the steps of the job.
-    pub(crate) rounds: u64,
+}
+
+/// Host time that may turn out to have been exposed.
+#[derive(Debug, Default)]
+struct Host {
+    budget: Budget,
+    prepare_s: f64,
+}
+
+impl Host {
+    fn add_all(&mut self, other: &Self) {
+        self.budget.add_all(&other.budget);
+        self.prepare_s += other.prepare_s;
+    }
 }
 
 /// Whether the GPU has work, as far as the calls tell.
@@ -57,9 +69,9 @@ enum Gpu {
     /// Work was given to it: the host's time since then may have been hidden behind that work.
     Given {
         /// Host time up to the last call that gave it work.
-        before: Budget,
+        before: Host,
         /// Host time since that call.
-        since: Budget,
+        since: Host,
     },
 }
 
@@ -73,29 +85,31 @@ impl Job {
         // Before the first call nothing is known of the GPU; the span begins where it is given
         // work, so the first moments hardly matter.
         let mut gpu = Gpu::Drained;
-        let mut computed_idle_s = 0.0;
+        // On a CPU since the last call that gave the GPU work or waited for it.
+        let mut computed_s = 0.0;
         feeder.divide_by_calls(from_ns, to_ns, |from, to, call| {
-            let mut piece = Budget::default();
+            let mut host = Host::default();
             match call {
-                None => self.charge_gap(feeder, from, to, &mut piece),
-                Some(call) => charge_call(feeder, from, to, call, &mut piece),
-            }
-            spent.budget.add_all(&piece);
-            match call.map(|call| call.kind) {
-                None if matches!(gpu, Gpu::Drained) => {
-                    computed_idle_s += piece.seconds(Part::HostCompute);
+                None => {
+                    self.charge_gap(feeder, from, to, &mut host.budget);
+                    computed_s += host.budget.seconds(Part::HostCompute);
                 }
-                Some(CallKind::CopyToDevice) => {
-                    spent.prepare_s += std::mem::take(&mut computed_idle_s);
+                Some(call) => {
+                    charge_call(feeder, from, to, call, &mut host.budget);
+                    if call.kind == CallKind::CopyToDevice {
+                        host.prepare_s = computed_s;
+                    }
+                    if call.kind.enqueues() || call.kind.drains() {
+                        computed_s = 0.0;
+                    }
                 }
-                Some(kind) if kind.enqueues() || kind.drains() => computed_idle_s = 0.0,
-                _ => {}
             }
-            step(&mut gpu, &mut spent, piece, to - from, call);
+            spent.budget.add_all(&host.budget);
+            step(&mut gpu, &mut spent, host, to - from, call);
         });
         if let Gpu::Given { before, since } = gpu {
-            spent.exposed.add_all(&before);
-            spent.exposed.add_all(&since);
+            spent.expose(&before);
+            spent.expose(&since);
         }
         spent
     }
@@ -219,49 +233,55 @@ fn charge_call(thread: &Timeline, from: i64, to: i64, call: &Call, out: &mut Bud
     }
 }
 
+impl Spent {
+    fn expose(&mut self, host: &Host) {
+        self.exposed.add_all(&host.budget);
+        self.prepare_s += host.prepare_s;
+    }
+}
+
 /// Carries what is known of the GPU over one piece of the feeder's time, and decides what of the
 /// host's time was exposed.
-fn step(gpu: &mut Gpu, spent: &mut Spent, mut piece: Budget, length_ns: i64, call: Option<&Call>) {
-    let gpu_wait_s = piece.seconds(Part::GpuWait);
-    piece.add(Part::GpuWait, -gpu_wait_s);
+fn step(gpu: &mut Gpu, spent: &mut Spent, mut host: Host, length_ns: i64, call: Option<&Call>) {
+    let gpu_wait_s = host.budget.seconds(Part::GpuWait);
+    host.budget.add(Part::GpuWait, -gpu_wait_s);
     let found_busy = gpu_wait_s >= GPU_WAS_BUSY_NS as f64 * NS;
     match gpu {
         Gpu::Drained => {
             // All host time is exposed, and the GPU idles until it is given work.
-            spent.exposed.add_all(&piece);
+            spent.expose(&host);
             if call.is_none_or(|call| !call.kind.enqueues()) {
                 spent.gpu_idle_ns += length_ns;
             }
         }
         Gpu::Given { before, since } => {
-            since.add_all(&piece);
+            since.add_all(&host);
             if found_busy {
                 // The GPU was busy until now, so what the host did since it last gave it work was
                 // hidden. Of the time before, as much may have been as there was work left.
-                if gpu_wait_s < before.total() {
-                    spent.exposed.add_all(before);
+                if gpu_wait_s < before.budget.total() {
+                    spent.expose(before);
                 }
-                *before = Budget::default();
-                *since = Budget::default();
+                *before = Host::default();
+                *since = Host::default();
             }
         }
     }
     let Some(call) = call else { return };
     match gpu {
         Gpu::Given { before, since } if call.kind.drains() => {
-            spent.exposed.add_all(before);
-            spent.exposed.add_all(since);
-            spent.rounds += 1;
+            spent.expose(before);
+            spent.expose(since);
             *gpu = Gpu::Drained;
         }
         Gpu::Given { before, since } if call.kind.enqueues() => {
             before.add_all(since);
-            *since = Budget::default();
+            *since = Host::default();
         }
         Gpu::Drained if call.kind.enqueues() && !call.kind.drains() => {
             *gpu = Gpu::Given {
-                before: Budget::default(),
-                since: Budget::default(),
+                before: Host::default(),
+                since: Host::default(),
             };
         }
         _ => {}

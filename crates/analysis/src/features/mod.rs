@@ -161,16 +161,7 @@ fn active_span(job: &Job, window: Window, info: &TraceInfo) -> Option<Window> {
     let calls = feeder.calls();
     let first = calls.iter().find(|call| call.kind.enqueues())?;
     let mut start_ns = first.start_ns.max(window.start_ns);
-    let mut rounds = Vec::new();
-    let mut given = false;
-    for call in calls {
-        if given && call.kind.drains() {
-            rounds.push(call.end_ns);
-            given = false;
-        } else {
-            given |= call.kind.enqueues();
-        }
-    }
+    let rounds: Vec<i64> = feeder.rounds().collect();
     if rounds.len() as u64 >= STEPS_TO_SKIP_WARM_UP {
         start_ns = start_ns.max(rounds[WARM_UP_STEPS as usize - 1]);
     }
@@ -195,7 +186,6 @@ fn feeder_numbers(job: &Job, span: Window, cpu: &[CpuTime], probe_pair_ns: i64) 
         mut exposed,
         gpu_idle_ns,
         prepare_s,
-        rounds,
     } = job.spend(span.start_ns, span.end_ns);
     let inside = |call: &&Call| call.start_ns < span.end_ns && call.end_ns > span.start_ns;
     let calls: Vec<&Call> = job
@@ -205,6 +195,10 @@ fn feeder_numbers(job: &Job, span: Window, cpu: &[CpuTime], probe_pair_ns: i64) 
         .unwrap_or_default();
     let of_kind = |kind: CallKind| calls.iter().filter(move |call| call.kind == kind);
     let h2d_copies = of_kind(CallKind::CopyToDevice).count() as u64;
+    let rounds = job.threads.get(&job.feeder_tid).map_or(0, |feeder| {
+        let in_span = |end: &i64| (span.start_ns + 1..=span.end_ns).contains(end);
+        feeder.rounds().filter(in_span).count() as u64
+    });
 
     charge_recorder(
         &mut budget,
@@ -224,10 +218,11 @@ fn feeder_numbers(job: &Job, span: Window, cpu: &[CpuTime], probe_pair_ns: i64) 
         span_s: span.dur_ns() as f64 * NS,
         launches: of_kind(CallKind::Launch).count() as u64,
         syncs: calls.iter().filter(|call| call.kind.drains()).count() as u64,
-        steps: if rounds >= STEPS_TO_SKIP_WARM_UP || rounds >= h2d_copies {
+        // A job that hardly ever waits for the GPU is counted by the batches it copies.
+        steps: if rounds >= STEPS_TO_SKIP_WARM_UP {
             rounds
         } else {
-            h2d_copies
+            rounds.max(h2d_copies)
         },
         h2d_copies,
         h2d_bytes: of_kind(CallKind::CopyToDevice)

@@ -161,6 +161,16 @@ impl Timeline {
         &self.calls
     }
 
+    /// The ends of its rounds: waits for the GPU after at least one launch. One is a step of the
+    /// job, however many copies and waits the step has.
+    pub(crate) fn rounds(&self) -> impl Iterator<Item = i64> {
+        let mut launched = false;
+        self.calls.iter().filter_map(move |call| {
+            launched |= call.kind == CallKind::Launch;
+            (call.kind.drains() && std::mem::take(&mut launched)).then_some(call.end_ns)
+        })
+    }
+
     /// Divides `from_ns..to_ns` by what the thread did, in order and without a gap.
     pub(crate) fn divide(
         &self,
