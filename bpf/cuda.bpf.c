@@ -15,31 +15,35 @@ struct {
 /* Of cudaLaunchConfig_t: after two dim3 and the bytes of shared memory. */
 #define LAUNCH_CONFIG_STREAM_OFFSET 32
 
-/* An argument passed in a register. */
-static __always_inline __u64 argument(struct pt_regs *ctx, __u32 number)
+/* Arguments passed in registers. All are read, so that choosing one is no access to the context, which the
+ * verifier allows only at fixed places. */
+#define ARGUMENTS 8
+
+struct arguments {
+	__u64 values[ARGUMENTS];
+};
+
+static __always_inline void read_arguments(struct arguments *arguments, struct pt_regs *ctx)
 {
-	switch (number) {
-	case 0:
-		return PT_REGS_PARM1(ctx);
-	case 1:
-		return PT_REGS_PARM2(ctx);
-	case 2:
-		return PT_REGS_PARM3(ctx);
-	case 3:
-		return PT_REGS_PARM4(ctx);
-	case 4:
-		return PT_REGS_PARM5(ctx);
-	default:
-		return 0;
-	}
+	arguments->values[0] = PT_REGS_PARM1(ctx);
+	arguments->values[1] = PT_REGS_PARM2(ctx);
+	arguments->values[2] = PT_REGS_PARM3(ctx);
+	arguments->values[3] = PT_REGS_PARM4(ctx);
+	arguments->values[4] = PT_REGS_PARM5(ctx);
 }
 
-static __always_inline __u64 stream_argument(struct pt_regs *ctx, __u32 place)
+/* An argument, or 0 for a call that has none. */
+static __always_inline __u64 argument(struct arguments *arguments, __u32 number)
+{
+	return number < ARGUMENTS ? arguments->values[number & (ARGUMENTS - 1)] : 0;
+}
+
+static __always_inline __u64 stream_argument(struct pt_regs *ctx, struct arguments *arguments, __u32 place)
 {
 	__u64 address, stream = 0;
 
 	if (place < CUDA_STREAM_STACK)
-		return argument(ctx, place);
+		return argument(arguments, place);
 	if (place == CUDA_NO_ARGUMENT)
 		return 0;
 	if (place == CUDA_STREAM_LAUNCH_CONFIG)
@@ -67,6 +71,7 @@ int cuda_entry(struct pt_regs *ctx)
 	__u32 call = bpf_get_attach_cookie(ctx);
 	struct cuda_call_key key = { .tid = (__u32)pid_tgid, .call = call };
 	struct cuda_open_call open = { .pid = pid_tgid >> 32 };
+	struct arguments arguments = {};
 	struct cuda_layout *layout;
 
 	if (!is_recorded(open.pid, call))
@@ -74,9 +79,10 @@ int cuda_entry(struct pt_regs *ctx)
 	layout = bpf_map_lookup_elem(&cuda_layouts, &call);
 	if (!layout)
 		return 0;
-	open.bytes = argument(ctx, layout->bytes_argument);
-	open.direction = argument(ctx, layout->direction_argument);
-	open.stream = stream_argument(ctx, layout->stream_place);
+	read_arguments(&arguments, ctx);
+	open.bytes = argument(&arguments, layout->bytes_argument);
+	open.direction = argument(&arguments, layout->direction_argument);
+	open.stream = stream_argument(ctx, &arguments, layout->stream_place);
 	/* Last, so that the work of this program is not taken for the call's. */
 	open.entry_ns = bpf_ktime_get_ns();
 	if (bpf_map_update_elem(&cuda_open, &key, &open, BPF_ANY))

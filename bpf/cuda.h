@@ -44,12 +44,25 @@ static __always_inline void end_cuda_call(struct cuda_call_key *key, __s32 statu
 	bpf_map_delete_elem(&cuda_open, key);
 }
 
-/* A thread that ends inside a call never returns from it. */
+/* A runtime call inside a collective, and the driver call inside it. */
+#define CUDA_NESTING 3
+
+static __always_inline bool find_cuda_call(struct cuda_call_key *key)
+{
+	for (key->call = 0; key->call < CUDA_CALLS; key->call++) {
+		if (bpf_map_lookup_elem(&cuda_open, key))
+			return true;
+	}
+	return false;
+}
+
+/* A thread that ends inside a call never returns from it. Searching and ending are apart: the verifier
+ * refuses a loop over both as too complex. */
 static __always_inline void end_cuda_calls(__u32 tid)
 {
 	struct cuda_call_key key = { .tid = tid };
 
-	for (key.call = 0; key.call < CUDA_CALLS; key.call++)
+	for (int depth = 0; depth < CUDA_NESTING && find_cuda_call(&key); depth++)
 		end_cuda_call(&key, 0, CUDA_UNFINISHED);
 }
 
