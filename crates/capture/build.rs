@@ -47,7 +47,9 @@ fn translate(source: &str) -> Result<String, String> {
     }
     for (name, size) in &sizes {
         if asserted.get(name) != Some(size) {
-            return Err(format!("struct {name} needs an assertion that its size is {size}"));
+            return Err(format!(
+                "struct {name} needs an assertion that its size is {size}"
+            ));
         }
     }
     Ok(rust)
@@ -64,7 +66,10 @@ fn tokenize(source: &str) -> Result<Vec<String>, String> {
     }
     text.push_str(rest);
     let mut tokens = Vec::new();
-    for line in text.lines().filter(|line| !line.trim_start().starts_with('#')) {
+    for line in text
+        .lines()
+        .filter(|line| !line.trim_start().starts_with('#'))
+    {
         let mut word = String::new();
         for character in line.chars().chain([' ']) {
             if character.is_ascii_alphanumeric() || character == '_' {
@@ -93,7 +98,10 @@ impl Tokens {
     }
 
     fn take(&mut self) -> Result<String, String> {
-        let token = self.tokens.get(self.next).ok_or("the file ends too early")?;
+        let token = self
+            .tokens
+            .get(self.next)
+            .ok_or("the file ends too early")?;
         self.next += 1;
         Ok(token.clone())
     }
@@ -110,7 +118,9 @@ impl Tokens {
 
     fn number(&mut self) -> Result<usize, String> {
         let token = self.take()?;
-        token.parse().map_err(|_| format!("expected a decimal number, found {token:?}"))
+        token
+            .parse()
+            .map_err(|_| format!("expected a decimal number, found {token:?}"))
     }
 }
 
@@ -124,7 +134,8 @@ fn enumeration(tokens: &mut Tokens, rust: &mut String) -> Result<(), String> {
         tokens.expect(&["="])?;
         let value = tokens.number()?;
         tokens.expect(&[","])?;
-        writeln!(rust, "pub(crate) const {name}: u32 = {value};").map_err(|error| error.to_string())?;
+        writeln!(rust, "pub(crate) const {name}: u32 = {value};")
+            .map_err(|error| error.to_string())?;
     }
     tokens.expect(&["}", ";"])
 }
@@ -146,7 +157,11 @@ fn structure(tokens: &mut Tokens, rust: &mut String) -> Result<(String, usize), 
             "__s32" => ("i32", 4),
             "__u64" => ("u64", 8),
             "__s64" => ("i64", 8),
-            other => return Err(format!("struct {name}: the type {other:?} has no fixed width")),
+            other => {
+                return Err(format!(
+                    "struct {name}: the type {other:?} has no fixed width"
+                ));
+            }
         };
         let field = tokens.take()?;
         let (rust_type, length) = if tokens.peek() == Some("[") {
@@ -161,7 +176,11 @@ fn structure(tokens: &mut Tokens, rust: &mut String) -> Result<(String, usize), 
         if size % bytes != 0 {
             return Err(format!("struct {name}: there is padding before {field}"));
         }
-        fields.push(Field { name: field, rust_type, offset: size });
+        fields.push(Field {
+            name: field,
+            rust_type,
+            offset: size,
+        });
         size += bytes * length;
         alignment = alignment.max(bytes);
     }
@@ -173,20 +192,34 @@ fn structure(tokens: &mut Tokens, rust: &mut String) -> Result<(String, usize), 
     Ok((name, size))
 }
 
-fn emit_structure(name: &str, size: usize, fields: &[Field], rust: &mut String) -> std::fmt::Result {
+fn emit_structure(
+    name: &str,
+    size: usize,
+    fields: &[Field],
+    rust: &mut String,
+) -> std::fmt::Result {
     let camel: String = name
         .split('_')
         .map(|part| part[..1].to_uppercase() + &part[1..])
         .collect();
-    writeln!(rust, "\n#[repr(C)]\n#[derive(Debug, Clone, Copy, PartialEq, Eq)]")?;
+    writeln!(
+        rust,
+        "\n#[repr(C)]\n#[derive(Debug, Clone, Copy, PartialEq, Eq)]"
+    )?;
     writeln!(rust, "pub(crate) struct {camel} {{")?;
     for field in fields {
         writeln!(rust, "    pub(crate) {}: {},", field.name, field.rust_type)?;
     }
-    writeln!(rust, "}}\nconst _: () = {{\n    assert!(size_of::<{camel}>() == {size});")?;
+    writeln!(
+        rust,
+        "}}\nconst _: () = {{\n    assert!(size_of::<{camel}>() == {size});"
+    )?;
     for field in fields {
         let Field { name, offset, .. } = field;
-        writeln!(rust, "    assert!(std::mem::offset_of!({camel}, {name}) == {offset});")?;
+        writeln!(
+            rust,
+            "    assert!(std::mem::offset_of!({camel}, {name}) == {offset});"
+        )?;
     }
     writeln!(rust, "}};")?;
     writeln!(

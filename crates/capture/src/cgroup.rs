@@ -39,7 +39,9 @@ pub(crate) struct Throttling {
 pub(crate) fn path_of(pid: i32) -> Option<String> {
     let text = procfs::read_lossy(format!("/proc/{pid}/cgroup"))?;
     let v1 = controller_path(&text, Version::V1);
-    controller_path(&text, Version::V2).filter(|path| path != "/" || v1.is_none()).or(v1)
+    controller_path(&text, Version::V2)
+        .filter(|path| path != "/" || v1.is_none())
+        .or(v1)
 }
 
 /// The CPU quota of a process, or `None` if nothing limits it.
@@ -75,8 +77,14 @@ fn smallest_quota(hierarchy: &Hierarchy, path: &str) -> Option<Quota> {
                 .and_then(|(quota, period)| parse_quota(quota.trim(), period.trim())),
         };
         if let Some(cores) = cores {
-            if smallest.as_ref().is_none_or(|smallest| cores < smallest.cores) {
-                smallest = Some(Quota { cores, folder: folder.clone() });
+            if smallest
+                .as_ref()
+                .is_none_or(|smallest| cores < smallest.cores)
+            {
+                smallest = Some(Quota {
+                    cores,
+                    folder: folder.clone(),
+                });
             }
         }
         if !folder.pop() {
@@ -102,7 +110,13 @@ fn parse_quota(quota: &str, period: &str) -> Option<f64> {
 /// `cpu.stat` of either version: `throttled_usec`, or `throttled_time` in ns.
 fn parse_cpu_stat(text: &str) -> Option<Throttling> {
     let value = |name: &str| {
-        text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')?.trim().parse::<i64>().ok())
+        text.lines().find_map(|line| {
+            line.strip_prefix(name)?
+                .strip_prefix(' ')?
+                .trim()
+                .parse::<i64>()
+                .ok()
+        })
     };
     Some(Throttling {
         periods: value("nr_periods")?,
@@ -133,13 +147,18 @@ fn hierarchies(mountinfo: &str) -> Vec<Hierarchy> {
             let mut mount = mount.split(' ').skip(3);
             let (root, point) = (mount.next()?, mount.next()?);
             let mut filesystem = filesystem.split(' ');
-            let (kind, _source, options) = (filesystem.next()?, filesystem.next()?, filesystem.next()?);
+            let (kind, _source, options) =
+                (filesystem.next()?, filesystem.next()?, filesystem.next()?);
             let version = match kind {
                 "cgroup2" => Version::V2,
                 "cgroup" if options.split(',').any(|option| option == "cpu") => Version::V1,
                 _ => return None,
             };
-            Some(Hierarchy { mount: point.into(), root: root.to_owned(), version })
+            Some(Hierarchy {
+                mount: point.into(),
+                root: root.to_owned(),
+                version,
+            })
         })
         .collect()
 }
@@ -158,12 +177,19 @@ mod tests {
 
     #[test]
     fn throttling_of_both_versions() {
-        let expected = Some(Throttling { periods: 10, throttled: 4, throttled_us: 1500 });
+        let expected = Some(Throttling {
+            periods: 10,
+            throttled: 4,
+            throttled_us: 1500,
+        });
         assert_eq!(
             parse_cpu_stat("usage_usec 9\nnr_periods 10\nnr_throttled 4\nthrottled_usec 1500\n"),
             expected
         );
-        assert_eq!(parse_cpu_stat("nr_periods 10\nnr_throttled 4\nthrottled_time 1500000\n"), expected);
+        assert_eq!(
+            parse_cpu_stat("nr_periods 10\nnr_throttled 4\nthrottled_time 1500000\n"),
+            expected
+        );
         assert_eq!(parse_cpu_stat("usage_usec 9\n"), None);
     }
 
@@ -174,8 +200,11 @@ mod tests {
         std::fs::create_dir_all(&leaf).unwrap();
         std::fs::write(leaf.join("cpu.max"), "300000 100000\n").unwrap();
         std::fs::write(mount.path().join("a/cpu.max"), "250000 100000\n").unwrap();
-        let hierarchy =
-            Hierarchy { mount: mount.path().to_owned(), root: "/".to_owned(), version: Version::V2 };
+        let hierarchy = Hierarchy {
+            mount: mount.path().to_owned(),
+            root: "/".to_owned(),
+            version: Version::V2,
+        };
         let quota = smallest_quota(&hierarchy, "/a/b").unwrap();
         assert_eq!((quota.cores, quota.folder), (2.5, mount.path().join("a")));
     }
@@ -187,9 +216,18 @@ mod tests {
                       31 23 0:27 / /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory\n";
         let found = hierarchies(mounts);
         assert_eq!(found.len(), 2);
-        assert_eq!((found[1].root.as_str(), found[1].version), ("/pod", Version::V1));
+        assert_eq!(
+            (found[1].root.as_str(), found[1].version),
+            ("/pod", Version::V1)
+        );
         let membership = "4:memory:/m\n2:cpu,cpuacct:/pod/x\n0::/y\n";
-        assert_eq!(controller_path(membership, Version::V1).as_deref(), Some("/pod/x"));
-        assert_eq!(controller_path(membership, Version::V2).as_deref(), Some("/y"));
+        assert_eq!(
+            controller_path(membership, Version::V1).as_deref(),
+            Some("/pod/x")
+        );
+        assert_eq!(
+            controller_path(membership, Version::V2).as_deref(),
+            Some("/y")
+        );
     }
 }

@@ -7,12 +7,17 @@ use std::time::Duration;
 
 /// Records what the host does while a GPU job runs.
 #[derive(Debug, Parser)]
-#[command(name = "ingero-capture", version, about, after_help = "\
+#[command(
+    name = "ingero-capture",
+    version,
+    about,
+    after_help = "\
 Examples:
   sudo ingero-capture record -o trace.duckdb -- python train.py
   sudo ingero-capture record -o trace.duckdb --pid 1234 --duration 30
 Then ask for the diagnosis:
-  ingero-mcp --db trace.duckdb explain")]
+  ingero-mcp --db trace.duckdb explain"
+)]
 pub(crate) struct Cli {
     #[command(subcommand)]
     pub(crate) command: Command,
@@ -50,7 +55,9 @@ pub(crate) struct Record {
 }
 
 fn parse_seconds(text: &str) -> Result<Duration, String> {
-    let seconds: f64 = text.parse().map_err(|_| "not a number of seconds".to_owned())?;
+    let seconds: f64 = text
+        .parse()
+        .map_err(|_| "not a number of seconds".to_owned())?;
     if seconds > 0.0 && seconds <= 1e9 {
         Ok(Duration::from_secs_f64(seconds))
     } else {
@@ -65,7 +72,9 @@ mod tests {
     fn parse(arguments: &[&str]) -> Result<Record, clap::error::ErrorKind> {
         let arguments = ["ingero-capture", "record"].iter().chain(arguments);
         match Cli::try_parse_from(arguments) {
-            Ok(Cli { command: Command::Record(record) }) => Ok(record),
+            Ok(Cli {
+                command: Command::Record(record),
+            }) => Ok(record),
             Err(error) => Err(error.kind()),
         }
     }
@@ -81,9 +90,18 @@ mod tests {
         use clap::error::ErrorKind::{ArgumentConflict, MissingRequiredArgument, ValueValidation};
         let error = |arguments: &[&str]| parse(arguments).unwrap_err();
         assert_eq!(error(&["-o", "t.duckdb"]), MissingRequiredArgument);
-        assert_eq!(error(&["-o", "t.duckdb", "--pid", "1", "--", "true"]), ArgumentConflict);
+        assert_eq!(
+            error(&["-o", "t.duckdb", "--pid", "1", "--", "true"]),
+            ArgumentConflict
+        );
         assert_eq!(error(&["-o", "t.duckdb", "--pid", "0"]), ValueValidation);
-        assert_eq!(error(&["-o", "t.duckdb", "--pid", "1", "--duration", "0"]), ValueValidation);
-        assert_eq!(error(&["-o", "t.duckdb", "--pid", "1", "--duration", "NaN"]), ValueValidation);
+        assert_eq!(
+            error(&["-o", "t.duckdb", "--pid", "1", "--duration", "0"]),
+            ValueValidation
+        );
+        assert_eq!(
+            error(&["-o", "t.duckdb", "--pid", "1", "--duration", "NaN"]),
+            ValueValidation
+        );
     }
 }

@@ -35,7 +35,11 @@ pub(crate) struct CpuTimes {
 
 impl CpuTimes {
     pub(crate) fn new(start_ns: u64) -> Self {
-        Self { start_ns, sums: BTreeMap::new(), credited: HashMap::new() }
+        Self {
+            start_ns,
+            sums: BTreeMap::new(),
+            credited: HashMap::new(),
+        }
     }
 
     /// Number of the bucket that is open at `now_ns`.
@@ -45,16 +49,24 @@ impl CpuTimes {
 
     /// Adds what the kernel summed in a closed bucket.
     pub(crate) fn add_bucket(&mut self, key: CpuTimeKey, value: &CpuTimeValue) {
-        self.add(u64::from(key.bucket), key.pid, value.run_ns, value.switches, || {
-            wire::comm_text(&value.comm)
-        });
+        self.add(
+            u64::from(key.bucket),
+            key.pid,
+            value.run_ns,
+            value.switches,
+            || wire::comm_text(&value.comm),
+        );
     }
 
     /// Adds a run that crossed a border.
     pub(crate) fn add_run(&mut self, run: &RunEvent) {
         let from = self.counted_until(run.cpu, run.start_ns);
         // The ring may hand over an older run after a newer one was credited.
-        if self.credited.get(&run.cpu).is_some_and(|credited| credited.since_ns <= run.start_ns) {
+        if self
+            .credited
+            .get(&run.cpu)
+            .is_some_and(|credited| credited.since_ns <= run.start_ns)
+        {
             self.credited.remove(&run.cpu);
         }
         self.add_span(run.pid, from, run.end_ns, || wire::comm_text(&run.comm));
@@ -72,7 +84,13 @@ impl CpuTimes {
             return;
         }
         self.add_span(run.pid, from, until_ns, || name.to_owned());
-        self.credited.insert(cpu, Credited { since_ns: run.since_ns, until_ns });
+        self.credited.insert(
+            cpu,
+            Credited {
+                since_ns: run.since_ns,
+                until_ns,
+            },
+        );
     }
 
     /// The rows of all buckets before `bucket`.
@@ -109,12 +127,141 @@ impl CpuTimes {
         }
     }
 
-    fn add(&mut self, bucket: u64, pid: i32, run_ns: u64, switches: u64, name: impl Fn() -> String) {
+    fn add(
+        &mut self,
+        bucket: u64,
+        pid: i32,
+        run_ns: u64,
+        switches: u64,
+        name: impl Fn() -> String,
+    ) {
         let sum = self.sums.entry((bucket, pid)).or_default();
         sum.run_ns += run_ns;
         sum.switches += switches;
         if sum.name.is_empty() {
             sum.name = name();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const START: u64 = 5_000;
+    const MS: u64 = 1_000_000;
+
+    fn run(cpu: i32, start_ms: u64, end_ms: u64) -> RunEvent {
+        RunEvent {
+            start_ns: START + start_ms * MS,
+            end_ns: START + end_ms * MS,
+            pid: 9,
+            cpu,
+            comm: *b"spin\0\0\0\0\0\0\0\0\0\0\0\0",
+        }
+    }
+
+    fn current(since_ms: u64) -> CurrentRun {
+        CurrentRun {
+            since_ns: START + since_ms * MS,
+            pid: 9,
+            tid: 9,
+        }
+    }
+
+    fn rows(times: &mut CpuTimes, before: u64) -> Vec<(i64, i64, i64)> {
+        times
+            .take_before(before)
+            .into_iter()
+            .map(|row| {
+                assert_eq!((row.pid, row.name.as_ref()), (9, "spin"));
+                (row.ts_ns / 1_000_000, row.run_ns / 1_000_000, row.switches)
+            })
+            .collect()
+    }
+
+    // |0      100     200     300|
+    //     [50.............230]
+    #[test]
+    fn a_run_is_split_at_the_borders() {
+        let mut times = CpuTimes::new(START);
+        times.add_run(&run(0, 50, 230));
+        assert_eq!(rows(&mut times, 2), [(0, 50, 0), (100, 100, 0)]);
+        assert_eq!(rows(&mut times, 9), [(200, 30, 1)]);
+    }
+
+    // [50...........|200 credited......|330 ends
+    #[test]
+    fn what_was_credited_is_not_counted_again() {
+        let mut times = CpuTimes::new(START);
+        times.credit_running(0, current(50), START + 200 * MS, "spin");
+        assert_eq!(rows(&mut times, 2), [(0, 50, 0), (100, 100, 0)]);
+        times.credit_running(0, current(50), START + 300 * MS, "spin");
+        assert_eq!(rows(&mut times, 3), [(200, 100, 0)]);
+        times.add_run(&run(0, 50, 330));
+        assert_eq!(rows(&mut times, 9), [(300, 30, 1)]);
+    }
+
+    #[test]
+    fn a_credit_is_for_one_run_on_one_cpu() {
+        let mut times = CpuTimes::new(START);
+        times.credit_running(0, current(150), START + 200 * MS, "spin");
+        // An older run of the same CPU arrives late, and one of another CPU.
+        times.add_run(&run(0, 20, 150));
+        times.add_run(&run(1, 150, 250));
+        assert_eq!(
+            rows(&mut times, 9),
+            [(0, 80, 0), (100, 150, 1), (200, 50, 1)]
+        );
+        times.add_run(&run(0, 150, 210));
+        assert_eq!(rows(&mut times, 9), [(200, 10, 1)]);
+    }
+
+    #[test]
+    fn the_idle_task_and_unseen_cpus_are_nobody() {
+        let mut times = CpuTimes::new(START);
+        times.credit_running(
+            0,
+            CurrentRun {
+                since_ns: START,
+                pid: 0,
+                tid: 0,
+            },
+            START + 200 * MS,
+            "",
+        );
+        times.credit_running(
+            0,
+            CurrentRun {
+                since_ns: 0,
+                pid: 9,
+                tid: 9,
+            },
+            START + 200 * MS,
+            "spin",
+        );
+        assert!(times.take_before(9).is_empty());
+    }
+
+    proptest! {
+        // Runs of one CPU one after the other, with a flush after any of them: nothing is lost or doubled.
+        #[test]
+        fn the_sum_is_that_of_the_runs(lengths in prop::collection::vec((1u64..500, any::<bool>()), 1..20)) {
+            let mut times = CpuTimes::new(START);
+            let (mut at, mut total) = (0, 0);
+            for (length, flush) in &lengths {
+                let end = at + length;
+                if *flush {
+                    let border = (at + length / 2) / 100 * 100;
+                    times.credit_running(0, current(at), START + border * MS, "spin");
+                    total += times.take_before(border / 100).iter().map(|row| row.run_ns).sum::<i64>();
+                }
+                times.add_run(&run(0, at, end));
+                at = end;
+            }
+            total += times.take_before(u64::MAX).iter().map(|row| row.run_ns).sum::<i64>();
+            prop_assert_eq!(total as u64, at * MS);
         }
     }
 }

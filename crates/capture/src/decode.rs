@@ -161,5 +161,83 @@ fn waker_context_name(context: u32) -> Option<&'static str> {
 /// The exit status as a shell shows it: the code, or 128 + signal.
 pub(crate) fn exit_status(wait_code: i32) -> i32 {
     let signal = wait_code & 0x7f;
-    if signal != 0 { 128 + signal } else { (wait_code >> 8) & 0xff }
+    if signal != 0 {
+        128 + signal
+    } else {
+        (wait_code >> 8) & 0xff
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wire::{CpuTimeValue, ExecEvent, ProcessEvent, WireRecord};
+    use proptest::prelude::*;
+
+    /// A field's bytes as the kernel lays them out, which is little-endian where these tests run.
+    fn number(bytes: &[u8], at: usize, size: usize) -> i128 {
+        bytes[at..at + size]
+            .iter()
+            .rev()
+            .fold(0, |number, byte| number << 8 | i128::from(*byte))
+    }
+
+    proptest! {
+        #[test]
+        fn records_of_any_bytes_are_read_field_by_field(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+            let event = OffCpuEvent::from_bytes(&bytes);
+            prop_assert_eq!(event.is_some(), bytes.len() >= 72);
+            if let Some(event) = event {
+                prop_assert_eq!(i128::from(event.off_ns), number(&bytes, 0, 8));
+                prop_assert_eq!(i128::from(event.runq_ns), number(&bytes, 32, 8));
+                prop_assert_eq!(i128::from(event.pid as u32), number(&bytes, 40, 4));
+                prop_assert_eq!(i128::from(event.cpu as u32), number(&bytes, 60, 4));
+                prop_assert_eq!(i128::from(event.prev_state), number(&bytes, 64, 4));
+                prop_assert_eq!(i128::from(event.flags), number(&bytes, 68, 2));
+                prop_assert_eq!(i128::from(event.waker_context), number(&bytes, 70, 2));
+                // A row can be made of anything.
+                let _ = off_cpu_row(&event, 5);
+            }
+            prop_assert_eq!(ProcessEvent::from_bytes(&bytes).is_some(), bytes.len() >= 48);
+            prop_assert_eq!(CpuTimeValue::from_bytes(&bytes).is_some(), bytes.len() >= 32);
+            prop_assert!(ExecEvent::from_bytes(&bytes).is_none());
+            let _ = crate::processes::decode_event(&bytes);
+        }
+
+        #[test]
+        fn what_is_left_after_a_piece_is_exactly_the_rest(
+            whole in [0u64..1000, 0u64..1000, 0u64..1000],
+            written in [0u64..1000, 0u64..1000, 0u64..1000],
+        ) {
+            let split = |[blocked_ns, wake_ns, runq_ns]: [u64; 3]| Split { blocked_ns, wake_ns, runq_ns };
+            let (whole, written) = (split(whole), split(written));
+            prop_assume!(written.total_ns() <= whole.total_ns());
+            prop_assert_eq!(whole.minus(written).total_ns(), whole.total_ns() - written.total_ns());
+        }
+    }
+
+    #[test]
+    fn state_bits_have_names() {
+        for (bits, name) in [
+            (0x1, "sleeping"),
+            (0x2, "disk"),
+            (0x402, "idle"),
+            (0x4, "stopped"),
+            (0x8, "stopped"),
+            (0x40, "parked"),
+            (0x102, "disk"),
+            (0x2001, "sleeping"),
+            (0x8000, "unknown"),
+        ] {
+            assert_eq!(state_name(bits), name, "{bits:#x}");
+        }
+    }
+
+    #[test]
+    fn exit_codes() {
+        assert_eq!(exit_status(0), 0);
+        assert_eq!(exit_status(7 << 8), 7);
+        assert_eq!(exit_status(9), 137);
+        assert_eq!(exit_status(11 | 0x80), 139, "with a core dump");
+    }
 }

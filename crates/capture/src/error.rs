@@ -1,5 +1,6 @@
 //! Why a recording failed, and the exit code that says so.
 
+use crate::cuda::CudaError;
 use crate::kernel::KernelError;
 use crate::launch::LaunchError;
 use crate::preflight::PreflightError;
@@ -15,10 +16,15 @@ pub(crate) enum RecordError {
     Launch(#[from] LaunchError),
     #[error("cannot record: {0}")]
     Kernel(#[from] KernelError),
+    #[error("cannot record CUDA calls: {0}")]
+    Cuda(#[from] CudaError),
     #[error("cannot write the trace: {0}")]
     Write(#[from] WriteError),
     #[error("cannot {doing}: {source}")]
-    System { doing: &'static str, source: std::io::Error },
+    System {
+        doing: &'static str,
+        source: std::io::Error,
+    },
 }
 
 impl RecordError {

@@ -47,7 +47,10 @@ pub(crate) struct Affinity {
 pub(crate) fn affinity_of(pid: i32) -> Option<Affinity> {
     let status = procfs::read_lossy(format!("/proc/{pid}/status"))?;
     let cpus = procfs::field(&status, "Cpus_allowed_list")?;
-    Some(Affinity { cores: count_cpus(cpus)?, cpus: cpus.to_owned() })
+    Some(Affinity {
+        cores: count_cpus(cpus)?,
+        cpus: cpus.to_owned(),
+    })
 }
 
 /// What the target may use of the host.
@@ -60,7 +63,10 @@ pub(crate) struct Limits {
 impl Limits {
     /// Reads the limits of a process; of one that has ended none are known.
     pub(crate) fn of(pid: i32) -> Self {
-        Self { affinity: affinity_of(pid), quota: cgroup::quota_of(pid) }
+        Self {
+            affinity: affinity_of(pid),
+            quota: cgroup::quota_of(pid),
+        }
     }
 }
 
@@ -92,7 +98,9 @@ fn gpu_names(folder: &Path) -> Vec<String> {
     let Ok(entries) = std::fs::read_dir(folder) else {
         return Vec::new();
     };
-    let mut gpus: Vec<_> = entries.filter_map(|entry| Some(entry.ok()?.path())).collect();
+    let mut gpus: Vec<_> = entries
+        .filter_map(|entry| Some(entry.ok()?.path()))
+        .collect();
     gpus.sort();
     gpus.iter()
         .filter_map(|gpu| {
@@ -115,7 +123,10 @@ mod tests {
 
     #[test]
     fn the_smallest_limit_counts_and_is_at_least_one() {
-        let affinity = |cores| Affinity { cores, cpus: String::new() };
+        let affinity = |cores| Affinity {
+            cores,
+            cpus: String::new(),
+        };
         assert_eq!(cores_usable(8, None, None), 8);
         assert_eq!(cores_usable(8, Some(&affinity(4)), None), 4);
         assert_eq!(cores_usable(2, Some(&affinity(4)), None), 2);

@@ -1,7 +1,8 @@
 //! The kernel's side: loads and attaches the programs of `bpf/`, and owns their maps and rings.
 
 use crate::wire::{
-    self, Config, CpuTimeKey, CpuTimeValue, CurrentRun, IdleSwitches, Interrupts, Target, ThreadState,
+    self, Config, CpuTimeKey, CpuTimeValue, CurrentRun, IdleSwitches, Interrupts, Target,
+    ThreadState,
 };
 use aya::maps::{Array, HashMap, Map, MapData, MapError, PerCpuArray, RingBuf};
 use aya::programs::{BtfTracePoint, ProgramError};
@@ -39,14 +40,20 @@ pub(crate) enum KernelError {
     Btf(#[from] aya::BtfError),
     #[error("cannot create the maps of the kernel programs: {0}")]
     Load(#[from] aya::EbpfError),
-    #[error("the kernel refused the program {name}: {source}")]
+    #[error("the kernel refused the program {name}: {}", refusal(source))]
     Program { name: String, source: ProgramError },
     #[error("the compiled kernel programs have no {0}")]
     Missing(String),
     #[error("cannot use the map {name}: {source}")]
-    Map { name: &'static str, source: MapError },
+    Map {
+        name: &'static str,
+        source: MapError,
+    },
     #[error("cannot duplicate the descriptor of the map {name}: {source}")]
-    Duplicate { name: &'static str, source: std::io::Error },
+    Duplicate {
+        name: &'static str,
+        source: std::io::Error,
+    },
 }
 
 /// Attached programs and their maps.
@@ -69,7 +76,9 @@ pub(crate) struct Kernel {
 
 impl std::fmt::Debug for Kernel {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Kernel").field("probes", &self.probes).finish_non_exhaustive()
+        f.debug_struct("Kernel")
+            .field("probes", &self.probes)
+            .finish_non_exhaustive()
     }
 }
 
@@ -81,7 +90,11 @@ impl Kernel {
         let mut ebpf = EbpfLoader::new().btf(Some(&btf)).load(OBJECT)?;
         let mut probes = Vec::new();
         let mut attached = |name: &str| {
-            probes.push(Probe { name: name.to_owned(), attached: true, reason: None });
+            probes.push(Probe {
+                name: name.to_owned(),
+                attached: true,
+                reason: None,
+            });
         };
         for name in REQUIRED {
             attach(&mut ebpf, name, name, &btf)?;
@@ -95,7 +108,10 @@ impl Kernel {
             probes.push(Probe {
                 name: "sched_switch".to_owned(),
                 attached: true,
-                reason: Some("this kernel does not tell the state at the switch: it is read a little late".to_owned()),
+                reason: Some(
+                    "this kernel does not tell the state at the switch: it is read a little late"
+                        .to_owned(),
+                ),
             });
         }
         let mut interrupts_known = true;
@@ -150,7 +166,11 @@ impl Kernel {
 
     /// Makes a process a target, unless it is one already. Returns whether it was new.
     pub(crate) fn add_target(&mut self, pid: i32, since_ns: u64) -> Result<bool, KernelError> {
-        let target = Target { since_ns, exited: 0, reserved: 0 };
+        let target = Target {
+            since_ns,
+            exited: 0,
+            reserved: 0,
+        };
         insert_new(&mut self.targets, pid as u32, target).map_err(in_map("targets"))
     }
 
@@ -161,7 +181,12 @@ impl Kernel {
     }
 
     /// Notes a thread that was there before its process became a target.
-    pub(crate) fn add_thread(&mut self, pid: i32, tid: i32, since_ns: u64) -> Result<bool, KernelError> {
+    pub(crate) fn add_thread(
+        &mut self,
+        pid: i32,
+        tid: i32,
+        since_ns: u64,
+    ) -> Result<bool, KernelError> {
         let thread = ThreadState {
             off_ns: since_ns,
             on_ns: 0,
@@ -198,14 +223,25 @@ impl Kernel {
             .iter()
             .zip(second.iter())
             .map(|(first, second)| {
-                if first == second { *second } else { CurrentRun { since_ns: 0, pid: 0, tid: 0 } }
+                if first == second {
+                    *second
+                } else {
+                    CurrentRun {
+                        since_ns: 0,
+                        pid: 0,
+                        tid: 0,
+                    }
+                }
             })
             .collect())
     }
 
     /// Switches into and out of idle, of all CPUs.
     pub(crate) fn idle_switches(&self) -> Result<IdleSwitches, KernelError> {
-        let all = self.idle_switches.get(&0, 0).map_err(in_map("idle_switches"))?;
+        let all = self
+            .idle_switches
+            .get(&0, 0)
+            .map_err(in_map("idle_switches"))?;
         Ok(IdleSwitches {
             into_idle: all.iter().map(|cpu| cpu.into_idle).sum(),
             from_idle: all.iter().map(|cpu| cpu.from_idle).sum(),
@@ -229,16 +265,30 @@ impl Kernel {
 
     /// Forgets everything that was recorded so far, after [`Kernel::stop`].
     pub(crate) fn clear(&mut self) -> Result<(), KernelError> {
-        for pid in self.targets.keys().filter_map(Result::ok).collect::<Vec<_>>() {
+        for pid in self
+            .targets
+            .keys()
+            .filter_map(Result::ok)
+            .collect::<Vec<_>>()
+        {
             self.remove_target(pid as i32);
         }
         for tid in self.thread_ids() {
             self.threads.remove(&tid).map_err(in_map("threads"))?;
         }
-        for key in self.cpu_time.keys().filter_map(Result::ok).collect::<Vec<_>>() {
+        for key in self
+            .cpu_time
+            .keys()
+            .filter_map(Result::ok)
+            .collect::<Vec<_>>()
+        {
             self.cpu_time.remove(&key).map_err(in_map("cpu_time"))?;
         }
-        for ring in [&mut self.off_cpu_ring, &mut self.run_ring, &mut self.process_ring] {
+        for ring in [
+            &mut self.off_cpu_ring,
+            &mut self.run_ring,
+            &mut self.process_ring,
+        ] {
             while ring.next().is_some() {}
         }
         Ok(())
@@ -250,8 +300,31 @@ impl Kernel {
     }
 }
 
+/// What the kernel said, in a line: the verifier's whole log can be megabytes, and ends with the reason.
+fn refusal(error: &ProgramError) -> String {
+    let ProgramError::LoadError {
+        io_error,
+        verifier_log,
+    } = error
+    else {
+        return error.to_string();
+    };
+    let log = verifier_log.to_string();
+    let is_reason = |line: &&str| {
+        let statistics = ["processed ", "verification time ", "stack depth "];
+        !line.trim().is_empty() && !statistics.iter().any(|start| line.starts_with(start))
+    };
+    match log.lines().rev().find(is_reason) {
+        Some(reason) => format!("{io_error}: {reason}"),
+        None => io_error.to_string(),
+    }
+}
+
 fn attach(ebpf: &mut Ebpf, program: &str, tracepoint: &str, btf: &Btf) -> Result<(), KernelError> {
-    let refused = |source| KernelError::Program { name: program.to_owned(), source };
+    let refused = |source| KernelError::Program {
+        name: program.to_owned(),
+        source,
+    };
     let probe: &mut BtfTracePoint = ebpf
         .program_mut(program)
         .ok_or_else(|| KernelError::Missing(format!("program {program}")))?
@@ -263,8 +336,10 @@ fn attach(ebpf: &mut Ebpf, program: &str, tracepoint: &str, btf: &Btf) -> Result
 }
 
 /// A second handle on a map that stays with the object.
-fn shared(ebpf: &Ebpf, name: &'static str) -> Result<Map, KernelError> {
-    let map = ebpf.map(name).ok_or_else(|| KernelError::Missing(format!("map {name}")))?;
+pub(crate) fn shared(ebpf: &Ebpf, name: &'static str) -> Result<Map, KernelError> {
+    let map = ebpf
+        .map(name)
+        .ok_or_else(|| KernelError::Missing(format!("map {name}")))?;
     let (Map::Array(data) | Map::HashMap(data)) = map else {
         return Err(KernelError::Missing(format!("map {name} of a shared kind")));
     };
@@ -273,14 +348,21 @@ fn shared(ebpf: &Ebpf, name: &'static str) -> Result<Map, KernelError> {
         .as_fd()
         .try_clone_to_owned()
         .map_err(|source| KernelError::Duplicate { name, source })?;
-    MapData::from_fd(fd).and_then(Map::from_map_data).map_err(in_map(name))
+    MapData::from_fd(fd)
+        .and_then(Map::from_map_data)
+        .map_err(in_map(name))
 }
 
 fn own(ebpf: &mut Ebpf, name: &'static str) -> Result<Map, KernelError> {
-    ebpf.take_map(name).ok_or_else(|| KernelError::Missing(format!("map {name}")))
+    ebpf.take_map(name)
+        .ok_or_else(|| KernelError::Missing(format!("map {name}")))
 }
 
-fn map<T: TryFrom<Map, Error = MapError>>(map: Map, name: &'static str) -> Result<T, KernelError> {
+/// The map as the type that its program declares.
+pub(crate) fn map<T: TryFrom<Map, Error = MapError>>(
+    map: Map,
+    name: &'static str,
+) -> Result<T, KernelError> {
     T::try_from(map).map_err(in_map(name))
 }
 
@@ -297,7 +379,11 @@ fn insert_new<V: aya::Pod>(
     const BPF_NOEXIST: u64 = 1;
     match map.insert(key, value, BPF_NOEXIST) {
         Ok(()) => Ok(true),
-        Err(MapError::SyscallError(error)) if error.io_error.raw_os_error() == Some(libc::EEXIST) => Ok(false),
+        Err(MapError::SyscallError(error))
+            if error.io_error.raw_os_error() == Some(libc::EEXIST) =>
+        {
+            Ok(false)
+        }
         Err(error) => Err(error),
     }
 }

@@ -51,7 +51,9 @@ pub(crate) fn sudo_user() -> Result<Option<User>, LaunchError> {
     if uid == 0 || unsafe { libc::geteuid() } != 0 {
         return Ok(None);
     }
-    look_up(uid, gid).map(Some).map_err(|source| LaunchError::User { uid, source })
+    look_up(uid, gid)
+        .map(Some)
+        .map_err(|source| LaunchError::User { uid, source })
 }
 
 fn look_up(uid: libc::uid_t, gid: libc::gid_t) -> io::Result<User> {
@@ -61,7 +63,13 @@ fn look_up(uid: libc::uid_t, gid: libc::gid_t) -> io::Result<User> {
     let mut found = std::ptr::null_mut();
     // SAFETY: the pointers are valid for the call, and the length is that of the buffer.
     let error = unsafe {
-        libc::getpwuid_r(uid, &mut entry, buffer.as_mut_ptr().cast(), buffer.len(), &mut found)
+        libc::getpwuid_r(
+            uid,
+            &mut entry,
+            buffer.as_mut_ptr().cast(),
+            buffer.len(),
+            &mut found,
+        )
     };
     if error != 0 {
         return Err(io::Error::from_raw_os_error(error));
@@ -76,7 +84,8 @@ fn look_up(uid: libc::uid_t, gid: libc::gid_t) -> io::Result<User> {
     loop {
         let mut count = groups.len() as libc::c_int;
         // SAFETY: `count` tells the room in `groups`; the name ends with a zero.
-        let result = unsafe { libc::getgrouplist(name.as_ptr(), gid, groups.as_mut_ptr(), &mut count) };
+        let result =
+            unsafe { libc::getgrouplist(name.as_ptr(), gid, groups.as_mut_ptr(), &mut count) };
         groups.resize(count.max(0) as usize, 0);
         if result >= 0 {
             break;
@@ -95,7 +104,11 @@ fn look_up(uid: libc::uid_t, gid: libc::gid_t) -> io::Result<User> {
 pub(crate) fn environment(user: Option<&User>) -> Vec<(OsString, OsString)> {
     let mut environment: Vec<_> = std::env::vars_os().collect();
     if let Some(user) = user {
-        let own = [("HOME", &user.home), ("USER", &user.name), ("LOGNAME", &user.name)];
+        let own = [
+            ("HOME", &user.home),
+            ("USER", &user.name),
+            ("LOGNAME", &user.name),
+        ];
         environment.retain(|(name, _)| own.iter().all(|(own, _)| name != own));
         environment.extend(own.map(|(name, value)| (name.into(), value.clone())));
     }
@@ -108,8 +121,13 @@ fn find_program(name: &OsStr, search_path: Option<&OsStr>) -> Result<PathBuf, La
     if name.as_bytes().contains(&b'/') {
         return match check_program(Path::new(name)) {
             Ok(()) => Ok(name.into()),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Err(LaunchError::NotFound(display())),
-            Err(source) => Err(LaunchError::NotExecutable { command: display(), source }),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                Err(LaunchError::NotFound(display()))
+            }
+            Err(source) => Err(LaunchError::NotExecutable {
+                command: display(),
+                source,
+            }),
         };
     }
     let mut refused = None;
@@ -122,7 +140,10 @@ fn find_program(name: &OsStr, search_path: Option<&OsStr>) -> Result<PathBuf, La
         }
     }
     Err(match refused {
-        Some(source) => LaunchError::NotExecutable { command: display(), source },
+        Some(source) => LaunchError::NotExecutable {
+            command: display(),
+            source,
+        },
         None => LaunchError::NotFound(display()),
     })
 }
@@ -136,7 +157,10 @@ fn check_program(path: &Path) -> io::Result<()> {
 }
 
 /// The program that a command will run, by the search path of its environment.
-pub(crate) fn find_in(name: &OsStr, environment: &[(OsString, OsString)]) -> Result<PathBuf, LaunchError> {
+pub(crate) fn find_in(
+    name: &OsStr,
+    environment: &[(OsString, OsString)],
+) -> Result<PathBuf, LaunchError> {
     let search_path = environment.iter().find(|(name, _)| name == "PATH");
     find_program(name, search_path.map(|(_, value)| value.as_os_str()))
 }
@@ -149,7 +173,10 @@ pub(crate) fn hold(
 ) -> Result<Held, LaunchError> {
     let program = find_in(&arguments[0], environment)?;
     let c_string = |text: &OsStr| CString::new(text.as_bytes()).map_err(|_| LaunchError::ZeroByte);
-    let arguments_c = arguments.iter().map(|text| c_string(text)).collect::<Result<Vec<_>, _>>()?;
+    let arguments_c = arguments
+        .iter()
+        .map(|text| c_string(text))
+        .collect::<Result<Vec<_>, _>>()?;
     let environment_c = environment
         .iter()
         .map(|(name, value)| {
@@ -183,7 +210,12 @@ pub(crate) fn hold(
         }
         child.become_command(go_read.as_raw_fd(), outcome_write.as_raw_fd());
     }
-    Ok(Held { pid, command: arguments[0].to_string_lossy().into_owned(), go, outcome })
+    Ok(Held {
+        pid,
+        command: arguments[0].to_string_lossy().into_owned(),
+        go,
+        outcome,
+    })
 }
 
 impl Held {
@@ -199,7 +231,10 @@ impl Held {
         };
         let source = io::Error::from_raw_os_error(i32::from_ne_bytes(errno));
         // The program itself was there before: what is missing now is its interpreter.
-        Err(LaunchError::NotExecutable { command: self.command, source })
+        Err(LaunchError::NotExecutable {
+            command: self.command,
+            source,
+        })
     }
 }
 
@@ -236,7 +271,11 @@ impl Child<'_> {
                 let mut none: libc::sigset_t = std::mem::zeroed();
                 libc::sigemptyset(&mut none);
                 libc::sigprocmask(libc::SIG_SETMASK, &none, std::ptr::null_mut());
-                libc::execve(self.program.as_ptr(), self.arguments.as_ptr(), self.environment.as_ptr());
+                libc::execve(
+                    self.program.as_ptr(),
+                    self.arguments.as_ptr(),
+                    self.environment.as_ptr(),
+                );
             }
             let errno = (*libc::__errno_location()).to_ne_bytes();
             libc::write(outcome, errno.as_ptr().cast(), errno.len());
@@ -246,7 +285,11 @@ impl Child<'_> {
 }
 
 fn pointers(strings: &[CString]) -> Vec<*const libc::c_char> {
-    strings.iter().map(|string| string.as_ptr()).chain([std::ptr::null()]).collect()
+    strings
+        .iter()
+        .map(|string| string.as_ptr())
+        .chain([std::ptr::null()])
+        .collect()
 }
 
 fn pipe() -> io::Result<(OwnedFd, OwnedFd)> {
@@ -269,13 +312,23 @@ mod tests {
         let file = folder.path().join("tool");
         std::fs::write(&file, "").unwrap();
         let search = Some(folder.path().as_os_str());
-        let mode = |mode| std::fs::set_permissions(&file, std::fs::Permissions::from_mode(mode)).unwrap();
+        let mode =
+            |mode| std::fs::set_permissions(&file, std::fs::Permissions::from_mode(mode)).unwrap();
         mode(0o644);
-        assert!(matches!(find_program("tool".as_ref(), search), Err(LaunchError::NotExecutable { .. })));
+        assert!(matches!(
+            find_program("tool".as_ref(), search),
+            Err(LaunchError::NotExecutable { .. })
+        ));
         mode(0o755);
         assert_eq!(find_program("tool".as_ref(), search).unwrap(), file);
-        assert!(matches!(find_program("other".as_ref(), search), Err(LaunchError::NotFound(_))));
-        assert!(matches!(find_program("./missing/x".as_ref(), search), Err(LaunchError::NotFound(_))));
+        assert!(matches!(
+            find_program("other".as_ref(), search),
+            Err(LaunchError::NotFound(_))
+        ));
+        assert!(matches!(
+            find_program("./missing/x".as_ref(), search),
+            Err(LaunchError::NotFound(_))
+        ));
         assert!(matches!(
             find_program(folder.path().as_os_str(), search),
             Err(LaunchError::NotExecutable { .. })

@@ -18,7 +18,10 @@ impl LostCounts {
         let earlier = self.totals.insert(class, total).unwrap_or(0);
         let count = total.saturating_sub(earlier);
         if count > 0 {
-            *self.pending.entry((since_start_ns / SECOND_NS, class)).or_default() += count;
+            *self
+                .pending
+                .entry((since_start_ns / SECOND_NS, class))
+                .or_default() += count;
         }
     }
 
@@ -53,7 +56,11 @@ mod tests {
         lost.update("off_cpu", 7, 200);
         lost.update("off_cpu", 8, SECOND_NS + 1);
         lost.update("cuda", 1, SECOND_NS + 1);
-        let rows: Vec<_> = lost.take().into_iter().map(|row| (row.ts_ns, row.class, row.count)).collect();
+        let rows: Vec<_> = lost
+            .take()
+            .into_iter()
+            .map(|row| (row.ts_ns, row.class, row.count))
+            .collect();
         assert_eq!(
             rows,
             [

@@ -8,6 +8,7 @@ mod cgroup;
 mod cli;
 mod clock;
 mod cpu_time;
+mod cuda;
 mod decode;
 mod error;
 mod host;
@@ -33,7 +34,9 @@ use clap::Parser as _;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    let cli::Cli { command: cli::Command::Record(options) } = cli::Cli::parse();
+    let cli::Cli {
+        command: cli::Command::Record(options),
+    } = cli::Cli::parse();
     match record::run(&options) {
         Ok(code) => code,
         Err(error) => {

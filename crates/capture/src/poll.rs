@@ -35,7 +35,12 @@ impl Poller {
         let milliseconds = timeout.as_micros().div_ceil(1000).min(60_000) as libc::c_int;
         // SAFETY: `events` has room for as many as are asked for.
         let count = unsafe {
-            libc::epoll_wait(self.0.as_raw_fd(), events.as_mut_ptr(), events.len() as libc::c_int, milliseconds)
+            libc::epoll_wait(
+                self.0.as_raw_fd(),
+                events.as_mut_ptr(),
+                events.len() as libc::c_int,
+                milliseconds,
+            )
         };
         let error = io::Error::last_os_error();
         if count < 0 && error.kind() != io::ErrorKind::Interrupted {
@@ -69,7 +74,12 @@ impl Signals {
             if libc::pthread_sigmask(libc::SIG_BLOCK, &set, std::ptr::null_mut()) != 0 {
                 return Err(io::Error::last_os_error());
             }
-            owned(libc::signalfd(-1, &set, libc::SFD_CLOEXEC | libc::SFD_NONBLOCK)).map(Self)
+            owned(libc::signalfd(
+                -1,
+                &set,
+                libc::SFD_CLOEXEC | libc::SFD_NONBLOCK,
+            ))
+            .map(Self)
         }
     }
 
@@ -107,7 +117,11 @@ impl ProcessFd {
     }
 
     pub(crate) fn has_ended(&self) -> bool {
-        let mut poll = libc::pollfd { fd: self.0.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+        let mut poll = libc::pollfd {
+            fd: self.0.as_raw_fd(),
+            events: libc::POLLIN,
+            revents: 0,
+        };
         // SAFETY: one valid entry, and no waiting.
         unsafe { libc::poll(&mut poll, 1, 0) == 1 }
     }
@@ -116,7 +130,13 @@ impl ProcessFd {
     pub(crate) fn signal(&self, number: libc::c_int) {
         // SAFETY: takes numbers and a null pointer. A process that has just ended needs no signal.
         unsafe {
-            libc::syscall(libc::SYS_pidfd_send_signal, self.0.as_raw_fd(), number, std::ptr::null::<u8>(), 0)
+            libc::syscall(
+                libc::SYS_pidfd_send_signal,
+                self.0.as_raw_fd(),
+                number,
+                std::ptr::null::<u8>(),
+                0,
+            )
         };
     }
 }

@@ -29,7 +29,10 @@ pub(crate) enum PreflightError {
     #[error("{} is there already: choose another name, or remove it first", .0.display())]
     OutputExists(PathBuf),
     #[error("cannot write into {}: {source}", folder.display())]
-    OutputFolder { folder: PathBuf, source: std::io::Error },
+    OutputFolder {
+        folder: PathBuf,
+        source: std::io::Error,
+    },
 }
 
 /// The inode number of the first PID namespace, the same in every kernel.
@@ -66,7 +69,10 @@ pub(crate) fn check_pid(pid: i32) -> Result<(), PreflightError> {
         .and_then(|tgid| tgid.parse().ok())
         .ok_or(PreflightError::NoProcess(pid))?;
     if process != pid {
-        return Err(PreflightError::Thread { tid: pid, pid: process });
+        return Err(PreflightError::Thread {
+            tid: pid,
+            pid: process,
+        });
     }
     if procfs::stat(pid).is_none_or(|stat| matches!(stat.state, 'Z' | 'X')) {
         return Err(PreflightError::Ended(pid));
@@ -76,7 +82,10 @@ pub(crate) fn check_pid(pid: i32) -> Result<(), PreflightError> {
 
 /// Whether the trace can be created, so that nothing is started in vain. The writer checks again.
 pub(crate) fn check_output(output: &Path) -> Result<(), PreflightError> {
-    if output.extension().is_none_or(|extension| extension != "duckdb") {
+    if output
+        .extension()
+        .is_none_or(|extension| extension != "duckdb")
+    {
         return Err(PreflightError::OutputName(output.to_owned()));
     }
     for path in [output.to_owned(), output.with_extension("events")] {
@@ -88,7 +97,10 @@ pub(crate) fn check_output(output: &Path) -> Result<(), PreflightError> {
         Some(parent) if !parent.as_os_str().is_empty() => parent,
         _ => Path::new("."),
     };
-    let cannot = |source| PreflightError::OutputFolder { folder: folder.to_owned(), source };
+    let cannot = |source| PreflightError::OutputFolder {
+        folder: folder.to_owned(),
+        source,
+    };
     if !folder.metadata().map_err(cannot)?.is_dir() {
         return Err(cannot(std::io::ErrorKind::NotADirectory.into()));
     }

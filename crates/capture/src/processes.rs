@@ -19,7 +19,9 @@ pub(crate) enum LifeEvent {
 pub(crate) fn decode_event(bytes: &[u8]) -> Option<LifeEvent> {
     let event = ProcessEvent::from_bytes(bytes)?;
     match event.kind {
-        wire::PROCESS_EXEC => ExecEvent::from_bytes(bytes).map(|exec| LifeEvent::Exec(Box::new(exec))),
+        wire::PROCESS_EXEC => {
+            ExecEvent::from_bytes(bytes).map(|exec| LifeEvent::Exec(Box::new(exec)))
+        }
         wire::PROCESS_FORK
         | wire::PROCESS_THREAD
         | wire::PROCESS_RENAME
@@ -50,7 +52,9 @@ impl Processes {
 
     /// Notes what an event changes.
     pub(crate) fn apply(&mut self, event: &LifeEvent) {
-        let LifeEvent::Plain(event) = event else { return };
+        let LifeEvent::Plain(event) = event else {
+            return;
+        };
         match event.kind {
             wire::PROCESS_FORK => {
                 self.alive.insert(event.pid);
@@ -65,7 +69,9 @@ impl Processes {
 
     /// The processes that ended before `before_ns`.
     pub(crate) fn take_ended(&mut self, before_ns: u64) -> Vec<i32> {
-        let (old, recent) = std::mem::take(&mut self.ended).into_iter().partition(|(at, _)| *at < before_ns);
+        let (old, recent) = std::mem::take(&mut self.ended)
+            .into_iter()
+            .partition(|(at, _)| *at < before_ns);
         self.ended = recent;
         let old: Vec<(u64, i32)> = old;
         old.into_iter().map(|(_, pid)| pid).collect()
@@ -82,7 +88,9 @@ pub(crate) fn rows(events: &[LifeEvent], start_ns: u64) -> Vec<Row> {
         };
         if row.kind == "exec" {
             let rename = rows.iter().rposition(|earlier| earlier.pid == row.pid);
-            if let Some(rename) = rename.filter(|at| rows[*at].kind == "rename" && rows[*at].name == row.name) {
+            if let Some(rename) =
+                rename.filter(|at| rows[*at].kind == "rename" && rows[*at].name == row.name)
+            {
                 rows.remove(rename);
             }
         }
@@ -92,11 +100,17 @@ pub(crate) fn rows(events: &[LifeEvent], start_ns: u64) -> Vec<Row> {
 }
 
 /// The rows of threads that were there before, without those whose birth is in `events`.
-pub(crate) fn existing_rows(existing: &[Existing], events: &[LifeEvent], start_ns: u64) -> Vec<Row> {
+pub(crate) fn existing_rows(
+    existing: &[Existing],
+    events: &[LifeEvent],
+    start_ns: u64,
+) -> Vec<Row> {
     let born: HashSet<i32> = events
         .iter()
         .filter_map(|event| match event {
-            LifeEvent::Plain(event) if matches!(event.kind, wire::PROCESS_FORK | wire::PROCESS_THREAD) => {
+            LifeEvent::Plain(event)
+                if matches!(event.kind, wire::PROCESS_FORK | wire::PROCESS_THREAD) =>
+            {
                 Some(event.tid)
             }
             _ => None,
@@ -114,11 +128,7 @@ pub(crate) fn existing_rows(existing: &[Existing], events: &[LifeEvent], start_n
                 tid: thread.tid,
                 parent_pid: Some(if main { thread.parent_pid } else { thread.pid }),
                 name: Text::Owned(thread.name.clone()),
-                command_line: if main {
-                    procfs::arguments(thread.pid).map(|arguments| secrets::command_line(&arguments))
-                } else {
-                    None
-                },
+                command_line: thread.command_line.clone(),
                 exit_status: None,
                 cgroup: cgroup::path_of(thread.pid),
             }
@@ -131,7 +141,11 @@ fn plain_row(event: &ProcessEvent, start_ns: u64) -> Row {
         wire::PROCESS_FORK => ("fork", event.parent_pid, None),
         wire::PROCESS_THREAD => ("thread", event.pid, None),
         wire::PROCESS_RENAME => ("rename", parent_of(event), None),
-        wire::PROCESS_EXIT => ("exit", event.parent_pid, Some(decode::exit_status(event.exit_code))),
+        wire::PROCESS_EXIT => (
+            "exit",
+            event.parent_pid,
+            Some(decode::exit_status(event.exit_code)),
+        ),
         // `decode_event` lets nothing else through.
         _ => ("thread_exit", event.pid, None),
     };
@@ -150,7 +164,11 @@ fn plain_row(event: &ProcessEvent, start_ns: u64) -> Row {
 
 /// For a thread, the parent is its process.
 fn parent_of(event: &ProcessEvent) -> i32 {
-    if event.tid == event.pid { event.parent_pid } else { event.pid }
+    if event.tid == event.pid {
+        event.parent_pid
+    } else {
+        event.pid
+    }
 }
 
 fn exec_row(event: &ExecEvent, start_ns: u64) -> Row {

@@ -73,7 +73,8 @@ pub(crate) fn split_arguments(bytes: &[u8]) -> Vec<String> {
 
 /// The value after `name:` in a file of such lines, e.g. `/proc/PID/status`.
 pub(crate) fn field<'a>(text: &'a str, name: &str) -> Option<&'a str> {
-    text.lines().find_map(|line| Some(line.strip_prefix(name)?.strip_prefix(':')?.trim()))
+    text.lines()
+        .find_map(|line| Some(line.strip_prefix(name)?.strip_prefix(':')?.trim()))
 }
 
 /// A file of `/proc` as text; names in it are written by anybody and may be no UTF-8.

@@ -24,7 +24,10 @@ pub(crate) struct Progress {
 
 impl Progress {
     pub(crate) fn new() -> Self {
-        Self { terminal: std::io::stderr().is_terminal(), shown: Instant::now() }
+        Self {
+            terminal: std::io::stderr().is_terminal(),
+            shown: Instant::now(),
+        }
     }
 
     /// Shows the figures, about once a second.

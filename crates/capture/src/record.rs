@@ -1,9 +1,10 @@
 //! `record`: from the command line to the finished trace.
 
 use crate::cli::Record;
+use crate::cuda::CudaProbes;
 use crate::error::RecordError;
 use crate::host::{self, Limits};
-use crate::kernel::Kernel;
+use crate::kernel::{Kernel, OBJECT};
 use crate::launch::{self, Held};
 use crate::poll::{Poller, ProcessFd, Signals};
 use crate::progress::Progress;
@@ -38,38 +39,57 @@ pub(crate) fn run(options: &Record) -> Result<ExitCode, RecordError> {
     let signals = Signals::block().map_err(RecordError::system("receive signals"))?;
 
     let mut kernel = Kernel::load()?;
-    self_test::run(&mut kernel)?;
-    let root = held.as_ref().map_or(options.pid.unwrap_or_default(), |held| held.pid);
+    let mut cuda = CudaProbes::new(kernel.ebpf(), OBJECT).map_err(|error| error.to_string());
+    let probe_pair_cost_ns = self_test::run(&mut kernel, &mut cuda)?;
+    match &mut cuda {
+        Ok(cuda) if held.is_some() => cuda.pre_attach(&environment),
+        Ok(_) => {}
+        Err(reason) => terminal::warn(&format!("CUDA calls are not recorded: {reason}")),
+    }
+    for probe in &kernel.probes {
+        if let Some(reason) = &probe.reason {
+            terminal::warn(&format!("{}: {reason}", probe.name));
+        }
+    }
+    let root = held
+        .as_ref()
+        .map_or(options.pid.unwrap_or_default(), |held| held.pid);
     let process = ProcessFd::open(root).map_err(RecordError::system("watch the target"))?;
     let owner = user.as_ref().map(|user| (user.uid, user.gid));
     let writer = TraceWriter::create_for(&options.output, owner)?;
-    let started = start(kernel, writer, options, root, held);
+    let limits = Limits::of(root);
+    let mut info = trace_info(options, root, &limits);
+    info.probe_pair_cost_ns = probe_pair_cost_ns.map(|cost_ns| cost_ns as i64);
+    let start_ns = clock::monotonic_ns();
+    let session = Session::new(kernel, cuda, writer, info, limits, start_ns);
+    let started = start(session, root, held);
     let mut session = started.inspect_err(|_| remove_output(&options.output))?;
 
     let ended = watch(&mut session, options, &process, &signals, root);
-    let Ended { reason, exit_status } = ended?;
+    let Ended {
+        reason,
+        exit_status,
+    } = ended?;
     let (_, figures) = session.finish(reason, exit_status)?;
     Progress::new().finish(&figures);
-    terminal::say(&format!("To ask for the diagnosis:\n  ingero-mcp --db {} explain", shell_quoted(&options.output)));
+    terminal::say(&format!(
+        "To ask for the diagnosis:\n  ingero-mcp --db {} explain",
+        shell_quoted(&options.output)
+    ));
     // A command that goes on has no status yet.
     Ok(ExitCode::from(exit_status.unwrap_or(0) as u8))
 }
 
 /// Starts recording the target, and lets a held command go.
-fn start(
-    mut kernel: Kernel,
-    writer: TraceWriter,
-    options: &Record,
-    root: i32,
-    held: Option<Held>,
-) -> Result<Session, RecordError> {
-    let limits = Limits::of(root);
-    let start_ns = clock::monotonic_ns();
-    let info = trace_info(options, root, &limits);
-    kernel.start(start_ns)?;
-    let existing = target::add_tree(&mut kernel, root)?;
-    let mut session = Session::new(kernel, writer, info, limits, start_ns);
-    session.forgive_losses()?;
+fn start(mut session: Session, root: i32, held: Option<Held>) -> Result<Session, RecordError> {
+    session.start()?;
+    let mut existing = target::add_tree(&mut session.kernel, root)?;
+    if held.is_some() {
+        // Still a copy of the recorder; the exec tells the command line.
+        existing
+            .iter_mut()
+            .for_each(|thread| thread.command_line = None);
+    }
     session.add_existing(&existing);
     if let Some(held) = held {
         held.release()?;
@@ -93,7 +113,11 @@ fn watch(
 ) -> Result<Ended, RecordError> {
     let waiting = RecordError::system("wait for events");
     let poller = Poller::new().map_err(&waiting)?;
-    for fd in session.kernel.ring_fds().into_iter().chain([signals.fd(), process.fd()]) {
+    for fd in session
+        .fds()
+        .into_iter()
+        .chain([signals.fd(), process.fd()])
+    {
         poller.add(fd).map_err(&waiting)?;
     }
     let is_command = options.pid.is_none();
@@ -102,7 +126,9 @@ fn watch(
     let mut progress = Progress::new();
     let mut interrupts = 0;
     loop {
-        poller.wait(next_tick.saturating_duration_since(Instant::now())).map_err(&waiting)?;
+        poller
+            .wait(next_tick.saturating_duration_since(Instant::now()))
+            .map_err(&waiting)?;
         if Instant::now() >= next_tick {
             session.tick()?;
             progress.update(|| session.figures());
@@ -114,20 +140,38 @@ fn watch(
         while let Some(signal) = signals.next() {
             interrupts += 1;
             if signal.number == libc::SIGTERM || !is_command || interrupts > 1 {
-                return Ok(Ended { reason: "interrupted", exit_status: None });
+                return Ok(Ended {
+                    reason: "interrupted",
+                    exit_status: None,
+                });
             }
             if !signal.from_terminal {
                 process.signal(libc::SIGINT);
             }
-            terminal::warn("recording until the command has ended; Ctrl-C again stops the recorder");
+            terminal::warn(
+                "recording until the command has ended; Ctrl-C again stops the recorder",
+            );
         }
         if process.has_ended() {
-            let exit_status = if is_command { Some(wait_for(root)?) } else { None };
+            let exit_status = if is_command {
+                Some(wait_for(root)?)
+            } else {
+                None
+            };
             session.await_last_switch(root);
-            return Ok(Ended { reason: "target exited", exit_status });
+            return Ok(Ended {
+                reason: "target exited",
+                exit_status,
+            });
         }
-        if options.duration.is_some_and(|duration| began.elapsed() >= duration) {
-            return Ok(Ended { reason: "duration", exit_status: None });
+        if options
+            .duration
+            .is_some_and(|duration| began.elapsed() >= duration)
+        {
+            return Ok(Ended {
+                reason: "duration",
+                exit_status: None,
+            });
         }
     }
 }
@@ -137,7 +181,9 @@ fn wait_for(pid: i32) -> Result<i32, RecordError> {
     let mut status = 0;
     // SAFETY: `status` is valid for the call.
     if unsafe { libc::waitpid(pid, &mut status, 0) } != pid {
-        return Err(RecordError::system("learn how the command ended")(std::io::Error::last_os_error()));
+        return Err(RecordError::system("learn how the command ended")(
+            std::io::Error::last_os_error(),
+        ));
     }
     Ok(decode::exit_status(status))
 }
@@ -146,27 +192,46 @@ fn trace_info(options: &Record, root: i32, limits: &Limits) -> TraceInfo {
     let host = host::read();
     let command: Vec<String> = match options.pid {
         Some(pid) => procfs::arguments(pid).unwrap_or_default(),
-        None => options.command.iter().map(|argument| argument.to_string_lossy().into_owned()).collect(),
+        None => options
+            .command
+            .iter()
+            .map(|argument| argument.to_string_lossy().into_owned())
+            .collect(),
     };
     TraceInfo {
         ts_ns: 0,
         schema_version: SCHEMA_VERSION,
-        trace_id: procfs::read_lossy("/proc/sys/kernel/random/uuid").unwrap_or_default().trim().to_owned(),
+        trace_id: procfs::read_lossy("/proc/sys/kernel/random/uuid")
+            .unwrap_or_default()
+            .trim()
+            .to_owned(),
         host: host.name,
         kernel: host.kernel,
         cpu_model: host.cpu_model,
         cores_online: host.cores_online,
         cores_affinity: limits.affinity.as_ref().map(|affinity| affinity.cores),
-        affinity_cpus: limits.affinity.as_ref().map(|affinity| affinity.cpus.clone()),
+        affinity_cpus: limits
+            .affinity
+            .as_ref()
+            .map(|affinity| affinity.cpus.clone()),
         cgroup_quota_cores: limits.quota.as_ref().map(|quota| quota.cores),
-        cores_usable: host::cores_usable(host.cores_online, limits.affinity.as_ref(), limits.quota.as_ref()),
+        cores_usable: host::cores_usable(
+            host.cores_online,
+            limits.affinity.as_ref(),
+            limits.quota.as_ref(),
+        ),
         smt_active: host.smt_active,
         memory_bytes: host.memory_bytes,
         gpus: host.gpus,
         driver_version: host.driver_version,
         cuda_libraries: String::new(),
         command: secrets::command_line(&command),
-        target_kind: if options.pid.is_some() { "pid" } else { "command" }.to_owned(),
+        target_kind: if options.pid.is_some() {
+            "pid"
+        } else {
+            "command"
+        }
+        .to_owned(),
         target_pid: root,
         start_utc_us: clock::utc_us(),
         duration_ns: 0,
@@ -190,7 +255,8 @@ fn remove_output(output: &Path) {
 /// A path as it is typed into a shell.
 fn shell_quoted(path: &Path) -> String {
     let text = path.to_string_lossy();
-    let plain = |character: char| character.is_ascii_alphanumeric() || "/._-+:@%".contains(character);
+    let plain =
+        |character: char| character.is_ascii_alphanumeric() || "/._-+:@%".contains(character);
     if text.chars().all(plain) && !text.starts_with('-') {
         return text.into_owned();
     }
@@ -204,7 +270,10 @@ mod tests {
     #[test]
     fn paths_are_quoted_only_where_a_shell_needs_it() {
         assert_eq!(shell_quoted(Path::new("/tmp/t.duckdb")), "/tmp/t.duckdb");
-        assert_eq!(shell_quoted(Path::new("my trace.duckdb")), "'my trace.duckdb'");
+        assert_eq!(
+            shell_quoted(Path::new("my trace.duckdb")),
+            "'my trace.duckdb'"
+        );
         assert_eq!(shell_quoted(Path::new("it's.duckdb")), r"'it'\''s.duckdb'");
     }
 }

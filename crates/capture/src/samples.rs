@@ -47,7 +47,11 @@ pub(crate) fn system(ts_ns: i64, quota: Option<&Quota>) -> Option<SystemSample> 
 
 /// A value of `/proc/meminfo`, which counts in KiB.
 pub(crate) fn meminfo_bytes(meminfo: &str, name: &str) -> Option<i64> {
-    let kib: i64 = procfs::field(meminfo, name)?.strip_suffix("kB")?.trim().parse().ok()?;
+    let kib: i64 = procfs::field(meminfo, name)?
+        .strip_suffix("kB")?
+        .trim()
+        .parse()
+        .ok()?;
     Some(kib * 1024)
 }
 
@@ -71,7 +75,9 @@ fn parse_proc_stat(text: &str) -> Option<Cpus> {
     let &[user, nice, system, _idle, iowait, irq, softirq, steal, ..] = total.as_slice() else {
         return None;
     };
-    let runnable = text.lines().find_map(|line| line.strip_prefix("procs_running "))?;
+    let runnable = text
+        .lines()
+        .find_map(|line| line.strip_prefix("procs_running "))?;
     Some(Cpus {
         busy_ticks: user + nice + system + irq + softirq,
         iowait_ticks: iowait,
@@ -112,15 +118,26 @@ mod tests {
         let text = "cpu  10 1 20 400 5 2 3 7 9 0\ncpu0 1 1 1 1\nctxt 5\nprocs_running 3\nprocs_blocked 0\n";
         assert_eq!(
             parse_proc_stat(text),
-            Some(Cpus { busy_ticks: 36, iowait_ticks: 5, steal_ticks: 7, runnable: 3 })
+            Some(Cpus {
+                busy_ticks: 36,
+                iowait_ticks: 5,
+                steal_ticks: 7,
+                runnable: 3
+            })
         );
         assert_eq!(parse_proc_stat("cpu  1 2\n"), None);
     }
 
     #[test]
     fn pressure_and_meminfo() {
-        assert_eq!(parse_pressure("some avg10=0.00 avg60=0.00 avg300=0.00 total=77\nfull total=1\n"), Some(77));
-        assert_eq!(meminfo_bytes("MemTotal:   2 kB\nMemFree: 1 kB\n", "MemTotal"), Some(2048));
+        assert_eq!(
+            parse_pressure("some avg10=0.00 avg60=0.00 avg300=0.00 total=77\nfull total=1\n"),
+            Some(77)
+        );
+        assert_eq!(
+            meminfo_bytes("MemTotal:   2 kB\nMemFree: 1 kB\n", "MemTotal"),
+            Some(2048)
+        );
     }
 
     #[test]

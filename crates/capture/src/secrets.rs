@@ -3,8 +3,19 @@
 const MASK: &str = "***";
 /// Parts of names whose values are secrets.
 const SECRET_NAMES: &[&str] = &[
-    "token", "password", "passwd", "secret", "apikey", "api_key", "api-key", "access_key", "access-key",
-    "private_key", "private-key", "credential", "auth",
+    "token",
+    "password",
+    "passwd",
+    "secret",
+    "apikey",
+    "api_key",
+    "api-key",
+    "access_key",
+    "access-key",
+    "private_key",
+    "private-key",
+    "credential",
+    "auth",
 ];
 /// Hexadecimal text of this length or more is a key or a hash, never something a reader needs.
 const LONG_HEX: usize = 32;
@@ -20,7 +31,8 @@ pub(crate) fn command_line<T: AsRef<str>>(arguments: &[T]) -> String {
             value_of_secret = false;
             continue;
         }
-        value_of_secret = argument.starts_with('-') && !argument.contains('=') && names_secret(argument);
+        value_of_secret =
+            argument.starts_with('-') && !argument.contains('=') && names_secret(argument);
         line.push(mask(argument));
     }
     line.join(" ")
@@ -60,7 +72,11 @@ fn is_secret_value(value: &str) -> bool {
     (value.len() >= LONG_HEX && value.bytes().all(|byte| byte.is_ascii_hexdigit()))
         || ["sk-", "hf_", "ghp_", "glpat-", "xoxb-"]
             .iter()
-            .any(|prefix| value.strip_prefix(prefix).is_some_and(|rest| rest.len() >= 16))
+            .any(|prefix| {
+                value
+                    .strip_prefix(prefix)
+                    .is_some_and(|rest| rest.len() >= 16)
+            })
 }
 
 #[cfg(test)]
@@ -71,12 +87,18 @@ mod tests {
     fn values_that_look_like_secrets_are_masked() {
         for (given, stored) in [
             (vec!["train.py", "--token", "abc"], "train.py --token ***"),
-            (vec!["train.py", "--hub-token", "abc"], "train.py --hub-token ***"),
+            (
+                vec!["train.py", "--hub-token", "abc"],
+                "train.py --hub-token ***",
+            ),
             (vec!["x", "--password=abc", "y"], "x --password=*** y"),
             (vec!["env", "API_KEY=abc", "run"], "env API_KEY=*** run"),
             (vec!["env", "WANDB_KEY=abc"], "env WANDB_KEY=***"),
             (vec!["x", "0123456789abcdef0123456789abcdef"], "x ***"),
-            (vec!["x", "postgres://me:pw@host/db"], "x postgres://me:***@host/db"),
+            (
+                vec!["x", "postgres://me:pw@host/db"],
+                "x postgres://me:***@host/db",
+            ),
             (vec!["x", "hf_abcdefghijklmnopqrst"], "x ***"),
         ] {
             assert_eq!(command_line(&given), stored);
@@ -97,6 +119,9 @@ mod tests {
 
     #[test]
     fn a_flag_after_a_secret_flag_is_no_value() {
-        assert_eq!(command_line(&["x", "--token", "--verbose"]), "x --token --verbose");
+        assert_eq!(
+            command_line(&["x", "--token", "--verbose"]),
+            "x --token --verbose"
+        );
     }
 }

@@ -1,5 +1,6 @@
 //! Shows before the recording that every program fires: the recorder records itself for a moment.
 
+use crate::cuda::CudaProbes;
 use crate::kernel::{Kernel, KernelError};
 use crate::processes::{self, LifeEvent};
 use crate::wire::{self, OffCpuEvent, WireRecord as _};
@@ -11,12 +12,27 @@ use std::time::Duration;
 const SLEEPS: usize = 10;
 const THREAD_NAME: &str = "ingero-probe";
 
-/// Does what each program should see, and notes with the probe what it did not.
-pub(crate) fn run(kernel: &mut Kernel) -> Result<(), RecordError> {
+/// Does what each program should see, and notes with the probe what it did not. Returns what a pair
+/// of CUDA probes costs, in ns, if those work.
+pub(crate) fn run(
+    kernel: &mut Kernel,
+    cuda: &mut Result<CudaProbes, String>,
+) -> Result<Option<u64>, RecordError> {
     let own_pid = std::process::id() as i32;
     kernel.start(clock::monotonic_ns())?;
     kernel.add_target(own_pid, clock::monotonic_ns())?;
-    let tid = act().map_err(RecordError::system("start a thread and a process for the self-test"))?;
+    let tid = act().map_err(RecordError::system(
+        "start a thread and a process for the self-test",
+    ))?;
+    let calibrated = cuda.as_mut().map(CudaProbes::self_test_and_calibrate);
+    let pair_cost_ns = match calibrated {
+        Ok(Ok(cost_ns)) => Some(cost_ns),
+        Ok(Err(error)) => {
+            *cuda = Err(error.to_string());
+            None
+        }
+        Err(_) => None,
+    };
     kernel.stop()?;
     let seen = observe(kernel, own_pid, tid);
     kernel.clear()?;
@@ -25,25 +41,29 @@ pub(crate) fn run(kernel: &mut Kernel) -> Result<(), RecordError> {
     }
     check_interrupts(kernel)?;
     check_idle(kernel)?;
-    Ok(())
+    Ok(pair_cost_ns)
 }
 
 /// Sleeps, renames and ends in a thread of its own, and runs a program. Returns the thread's tid.
 fn act() -> std::io::Result<i32> {
-    let sleeper = std::thread::Builder::new().name(THREAD_NAME.to_owned()).spawn(|| {
-        for _ in 0..SLEEPS {
-            std::thread::sleep(Duration::from_millis(1));
-        }
-        // SAFETY: takes nothing and returns a number.
-        unsafe { libc::gettid() }
-    })?;
+    let sleeper = std::thread::Builder::new()
+        .name(THREAD_NAME.to_owned())
+        .spawn(|| {
+            for _ in 0..SLEEPS {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            // SAFETY: takes nothing and returns a number.
+            unsafe { libc::gettid() }
+        })?;
     Command::new("/bin/sh")
         .args(["-c", ":"])
         .stdin(Stdio::null())
         .stdout(Stdio::null())
         .stderr(Stdio::null())
         .status()?;
-    sleeper.join().map_err(|_| std::io::Error::other("the thread panicked"))
+    sleeper
+        .join()
+        .map_err(|_| std::io::Error::other("the thread panicked"))
 }
 
 /// What arrived of it.
@@ -77,7 +97,11 @@ fn observe(kernel: &mut Kernel, own_pid: i32, tid: i32) -> Seen {
         let kind = match processes::decode_event(&item) {
             Some(LifeEvent::Exec(_)) => wire::PROCESS_EXEC,
             // A program that is started renames itself too: only the thread's own name counts.
-            Some(LifeEvent::Plain(event)) if event.kind == wire::PROCESS_RENAME && event.pid != own_pid => continue,
+            Some(LifeEvent::Plain(event))
+                if event.kind == wire::PROCESS_RENAME && event.pid != own_pid =>
+            {
+                continue;
+            }
             Some(LifeEvent::Plain(event)) => event.kind,
             None => continue,
         };
@@ -99,13 +123,33 @@ impl Seen {
         expect("sched_switch", "sleeps", SLEEPS, self.sleeps);
         expect("sched_waking", "sleeps being woken", SLEEPS, self.wakings);
         expect("sched_wakeup", "sleeps being queued", SLEEPS, self.wakeups);
-        expect("sched_wakeup_new", "first runs of a thread", 1, self.born.into());
+        expect(
+            "sched_wakeup_new",
+            "first runs of a thread",
+            1,
+            self.born.into(),
+        );
         expect("sched_process_fork", "forks", 1, life(wire::PROCESS_FORK));
-        expect("sched_process_fork", "new threads", 1, life(wire::PROCESS_THREAD));
+        expect(
+            "sched_process_fork",
+            "new threads",
+            1,
+            life(wire::PROCESS_THREAD),
+        );
         expect("sched_process_exec", "execs", 1, life(wire::PROCESS_EXEC));
         expect("task_rename", "renames", 1, life(wire::PROCESS_RENAME));
-        expect("sched_process_exit", "ends of a process", 1, life(wire::PROCESS_EXIT));
-        expect("sched_process_exit", "ends of a thread", 1, life(wire::PROCESS_THREAD_EXIT));
+        expect(
+            "sched_process_exit",
+            "ends of a process",
+            1,
+            life(wire::PROCESS_EXIT),
+        );
+        expect(
+            "sched_process_exit",
+            "ends of a thread",
+            1,
+            life(wire::PROCESS_THREAD_EXIT),
+        );
         problems
     }
 }
@@ -114,7 +158,11 @@ impl Seen {
 fn check_interrupts(kernel: &mut Kernel) -> Result<(), KernelError> {
     let [_, _, timers] = kernel.interrupts()?;
     if timers == 0 {
-        note(kernel, "hrtimer_expire_entry", "self-test: saw no timer".to_owned());
+        note(
+            kernel,
+            "hrtimer_expire_entry",
+            "self-test: saw no timer".to_owned(),
+        );
     }
     Ok(())
 }
@@ -155,7 +203,8 @@ mod tests {
     #[test]
     fn whoever_sees_nothing_is_named() {
         let problems = Seen::default().problems();
-        let probes: std::collections::BTreeSet<_> = problems.iter().map(|(probe, _)| *probe).collect();
+        let probes: std::collections::BTreeSet<_> =
+            problems.iter().map(|(probe, _)| *probe).collect();
         assert_eq!(probes.len(), 8, "each of the eight programs: {problems:?}");
     }
 

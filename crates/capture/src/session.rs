@@ -1,6 +1,7 @@
 //! A recording that goes on: drains the rings into rows, and stores them.
 
 use crate::cpu_time::{BUCKET_NS, CpuTimes};
+use crate::cuda::CudaProbes;
 use crate::error::RecordError;
 use crate::host::Limits;
 use crate::kernel::{self, Kernel};
@@ -11,7 +12,8 @@ use crate::progress::Figures;
 use crate::target::Existing;
 use crate::wire::{self, OffCpuEvent, RunEvent, ThreadState, WireRecord as _};
 use crate::{clock, procfs, samples, self_test};
-use ingero_trace::{TraceInfo, TraceWriter, WriteStats};
+use ingero_trace::{Probe, TraceInfo, TraceWriter, WriteStats};
+use std::os::fd::RawFd;
 use std::time::{Duration, Instant};
 
 /// A killed recorder loses at most 2 s: this, one tick, and the time to write.
@@ -23,6 +25,8 @@ const LAST_SWITCH_NS: u64 = 1_000_000_000;
 #[derive(Debug)]
 pub(crate) struct Session {
     pub(crate) kernel: Kernel,
+    /// Or why CUDA calls cannot be recorded here.
+    cuda: Result<CudaProbes, String>,
     writer: TraceWriter,
     info: TraceInfo,
     limits: Limits,
@@ -40,9 +44,17 @@ pub(crate) struct Session {
 
 impl Session {
     /// Goes on from a started kernel side. `info` is complete but for its progress.
-    pub(crate) fn new(kernel: Kernel, writer: TraceWriter, info: TraceInfo, limits: Limits, start_ns: u64) -> Self {
+    pub(crate) fn new(
+        kernel: Kernel,
+        cuda: Result<CudaProbes, String>,
+        writer: TraceWriter,
+        info: TraceInfo,
+        limits: Limits,
+        start_ns: u64,
+    ) -> Self {
         Self {
             kernel,
+            cuda,
             writer,
             info,
             limits,
@@ -61,8 +73,11 @@ impl Session {
 
     /// Writes the rows of threads that were there before the recording.
     pub(crate) fn add_existing(&mut self, existing: &[Existing]) {
-        for thread in existing {
+        for thread in existing.iter().filter(|thread| thread.tid == thread.pid) {
             self.processes.add(thread.pid);
+            if let Ok(cuda) = &mut self.cuda {
+                cuda.scan_process(thread.pid);
+            }
         }
         // Births that the kernel reported while `/proc` was read are told by their events.
         let events = self.take_life_events();
@@ -78,9 +93,17 @@ impl Session {
         self.sample();
         self.count_lost()?;
         let now = clock::monotonic_ns();
-        for pid in self.processes.take_ended(now.saturating_sub(LAST_SWITCH_NS)) {
+        for pid in self
+            .processes
+            .take_ended(now.saturating_sub(LAST_SWITCH_NS))
+        {
             // A new process may have the number already, and may be a target itself.
-            if self.kernel.targets.get(&(pid as u32), 0).is_ok_and(|target| target.exited != 0) {
+            if self
+                .kernel
+                .targets
+                .get(&(pid as u32), 0)
+                .is_ok_and(|target| target.exited != 0)
+            {
                 self.kernel.remove_target(pid);
             }
         }
@@ -106,6 +129,21 @@ impl Session {
         }
         let events = self.take_life_events();
         self.push_life_events(&events);
+        if let Ok(cuda) = &mut self.cuda {
+            let targets = &self.kernel.targets;
+            cuda.poll_libraries(&|pid| targets.get(&(pid as u32), 0).is_ok());
+            cuda.drain(self.start_ns, &mut self.writer);
+        }
+    }
+
+    /// Descriptors that become readable when there is something to drain.
+    pub(crate) fn fds(&self) -> Vec<RawFd> {
+        let mut fds = self.kernel.ring_fds().to_vec();
+        if let Ok(cuda) = &self.cuda {
+            fds.extend(cuda.mmap_fds());
+            fds.push(cuda.ring_fd());
+        }
+        fds
     }
 
     fn take_life_events(&mut self) -> Vec<LifeEvent> {
@@ -155,8 +193,13 @@ impl Session {
         Ok(())
     }
 
-    fn lost_totals(&self) -> Result<[(&'static str, u64); 4], RecordError> {
+    fn lost_totals(&self) -> Result<[(&'static str, u64); 5], RecordError> {
+        let cuda = match &self.cuda {
+            Ok(cuda) => cuda.lost()?,
+            Err(_) => 0,
+        };
         Ok([
+            ("cuda", cuda),
             ("off_cpu", self.kernel.lost(wire::LOST_OFF_CPU)?),
             ("process", self.kernel.lost(wire::LOST_PROCESS)?),
             ("cpu_time", self.kernel.lost(wire::LOST_CPU_TIME)?),
@@ -164,8 +207,9 @@ impl Session {
         ])
     }
 
-    /// Takes what was lost so far, before the recording, as not lost.
-    pub(crate) fn forgive_losses(&mut self) -> Result<(), RecordError> {
+    /// Starts recording. What was lost before is nothing lost.
+    pub(crate) fn start(&mut self) -> Result<(), RecordError> {
+        self.kernel.start(self.start_ns)?;
         for (class, total) in self.lost_totals()? {
             self.lost.forgive(class, total);
         }
@@ -190,7 +234,7 @@ impl Session {
         self.gather_cpu_times(closed, border_ns)?;
         let until_ns = clock::monotonic_ns();
         self.drain();
-        self.push_open_waits(until_ns);
+        self.push_open(until_ns);
         self.push_cpu_times(closed);
         self.info.duration_ns = self.since_start(border_ns);
         self.store();
@@ -198,13 +242,17 @@ impl Session {
     }
 
     /// Ends the recording and completes the trace.
-    pub(crate) fn finish(mut self, reason: &str, exit_status: Option<i32>) -> Result<(WriteStats, Figures), RecordError> {
+    pub(crate) fn finish(
+        mut self,
+        reason: &str,
+        exit_status: Option<i32>,
+    ) -> Result<(WriteStats, Figures), RecordError> {
         let end_ns = clock::monotonic_ns();
         self.kernel.stop()?;
         let every_bucket = self.cpu_times.bucket(end_ns) + 1;
         self.gather_cpu_times(every_bucket, end_ns)?;
         self.drain();
-        self.push_open_waits(end_ns);
+        self.push_open(end_ns);
         self.push_cpu_times(every_bucket);
         self.count_lost()?;
         self_test::check_idle(&mut self.kernel)?;
@@ -242,12 +290,18 @@ impl Session {
     fn gather_cpu_times(&mut self, closed: u64, until_ns: u64) -> Result<(), RecordError> {
         for (cpu, run) in self.kernel.current_runs()?.into_iter().enumerate() {
             if run.tid != 0 && run.since_ns != 0 {
-                let name = procfs::stat(run.pid).map(|stat| stat.comm).unwrap_or_default();
-                self.cpu_times.credit_running(cpu as i32, run, until_ns, &name);
+                let name = procfs::stat(run.pid)
+                    .map(|stat| stat.comm)
+                    .unwrap_or_default();
+                self.cpu_times
+                    .credit_running(cpu as i32, run, until_ns, &name);
             }
         }
         let keys: Vec<_> = self.kernel.cpu_time.keys().filter_map(Result::ok).collect();
-        for key in keys.into_iter().filter(|key| u64::from(key.bucket) < closed) {
+        for key in keys
+            .into_iter()
+            .filter(|key| u64::from(key.bucket) < closed)
+        {
             // Nobody else removes keys, and no program writes this one any more.
             let value = self.kernel.cpu_time.get(&key, 0).map_err(cpu_time_map)?;
             self.kernel.cpu_time.remove(&key).map_err(cpu_time_map)?;
@@ -262,7 +316,15 @@ impl Session {
         }
     }
 
-    /// Writes the waits that go on, up to `until_ns`. To be called after draining what ended before.
+    /// Writes the calls and waits that go on, up to `until_ns`. To be called after draining.
+    fn push_open(&mut self, until_ns: u64) {
+        if let Ok(cuda) = &mut self.cuda {
+            cuda.flush_open(until_ns, self.start_ns, &mut self.writer);
+        }
+        self.push_open_waits(until_ns);
+    }
+
+    /// Writes the waits that go on, up to `until_ns`.
     fn push_open_waits(&mut self, until_ns: u64) {
         for tid in self.kernel.thread_ids() {
             let Some(thread) = self.kernel.thread(tid) else {
@@ -300,6 +362,17 @@ impl Session {
         self.info.ts_ns = self.since_start(clock::monotonic_ns());
         self.info.recorder_cpu_ns = clock::own_cpu_ns();
         self.info.probes = self.kernel.probes.clone();
+        match &self.cuda {
+            Ok(cuda) => {
+                self.info.probes.extend(cuda.probes());
+                self.info.cuda_libraries = cuda.libraries().join(", ");
+            }
+            Err(reason) => self.info.probes.push(Probe {
+                name: "cuda".to_owned(),
+                attached: false,
+                reason: Some(reason.clone()),
+            }),
+        }
     }
 
     fn since_start(&self, at_ns: u64) -> i64 {
@@ -308,5 +381,9 @@ impl Session {
 }
 
 fn cpu_time_map(source: aya::maps::MapError) -> RecordError {
-    kernel::KernelError::Map { name: "cpu_time", source }.into()
+    kernel::KernelError::Map {
+        name: "cpu_time",
+        source,
+    }
+    .into()
 }

@@ -2,7 +2,7 @@
 
 use crate::clock;
 use crate::kernel::{Kernel, KernelError};
-use crate::procfs;
+use crate::{procfs, secrets};
 use std::collections::BTreeSet;
 
 /// A thread that was there when recording began.
@@ -13,6 +13,8 @@ pub(crate) struct Existing {
     /// Parent of the process.
     pub(crate) parent_pid: i32,
     pub(crate) name: String,
+    /// Of a main thread, unless it could not be read.
+    pub(crate) command_line: Option<String>,
     /// When it was noted, on the monotonic clock.
     pub(crate) at_ns: u64,
 }
@@ -64,21 +66,37 @@ fn add_process(kernel: &mut Kernel, pid: i32, older: &mut Vec<i32>) -> Result<()
     Ok(())
 }
 
-fn add_threads(kernel: &mut Kernel, pid: i32, existing: &mut Vec<Existing>) -> Result<(), KernelError> {
+fn add_threads(
+    kernel: &mut Kernel,
+    pid: i32,
+    existing: &mut Vec<Existing>,
+) -> Result<(), KernelError> {
     let Some(process) = procfs::stat(pid) else {
         return Ok(()); // ended meanwhile; the kernel reported it
     };
     let mut known = BTreeSet::new();
     loop {
-        let new: Vec<i32> = procfs::threads(pid).into_iter().filter(|tid| known.insert(*tid)).collect();
+        let new: Vec<i32> = procfs::threads(pid)
+            .into_iter()
+            .filter(|tid| known.insert(*tid))
+            .collect();
         if new.is_empty() {
             return Ok(());
         }
         for tid in new {
             let at_ns = clock::monotonic_ns();
             kernel.add_thread(pid, tid, at_ns)?;
-            let name = procfs::thread_stat(pid, tid).map_or_else(|| process.comm.clone(), |stat| stat.comm);
-            existing.push(Existing { pid, tid, parent_pid: process.parent_pid, name, at_ns });
+            let name = procfs::thread_stat(pid, tid)
+                .map_or_else(|| process.comm.clone(), |stat| stat.comm);
+            let command_line = (tid == pid).then(|| procfs::arguments(pid)).flatten();
+            existing.push(Existing {
+                pid,
+                tid,
+                parent_pid: process.parent_pid,
+                name,
+                command_line: command_line.map(|arguments| secrets::command_line(&arguments)),
+                at_ns,
+            });
         }
     }
 }

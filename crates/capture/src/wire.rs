@@ -23,6 +23,9 @@ pub(crate) use generated::*;
 
 /// A name of the kernel, up to its final zero.
 pub(crate) fn comm_text(comm: &[u8]) -> String {
-    let end = comm.iter().position(|byte| *byte == 0).unwrap_or(comm.len());
+    let end = comm
+        .iter()
+        .position(|byte| *byte == 0)
+        .unwrap_or(comm.len());
     String::from_utf8_lossy(&comm[..end]).into_owned()
 }

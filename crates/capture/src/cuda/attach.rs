@@ -1,7 +1,7 @@
 //! Loads the two CUDA programs and attaches them to the functions of a file.
 
-use super::sys::{self, Attachment};
 use super::CudaError;
+use super::sys::{self, Attachment};
 use aya_obj::generated::perf_event_attr;
 use std::collections::{HashMap, HashSet};
 use std::ffi::CString;
@@ -43,17 +43,29 @@ impl Programs {
         // The others need maps and type information that are of no concern here.
         object.functions.retain(|_, function| kept(&function.name));
         let definitions = std::mem::take(&mut object.maps);
-        let existing = definitions.iter().filter_map(|(name, map)| Some((name.as_str(), *maps.get(name.as_str())?, map)));
+        let existing = definitions
+            .iter()
+            .filter_map(|(name, map)| Some((name.as_str(), *maps.get(name.as_str())?, map)));
         object.relocate_maps(existing, &HashSet::new())?;
 
         let load = |name: &'static str, attachment| {
-            let program = object.programs.get(name).ok_or(CudaError::Missing("program", name))?;
-            let function = object.functions.get(&program.function_key()).ok_or(CudaError::Missing("program", name))?;
+            let program = object
+                .programs
+                .get(name)
+                .ok_or(CudaError::Missing("program", name))?;
+            let function = object
+                .functions
+                .get(&program.function_key())
+                .ok_or(CudaError::Missing("program", name))?;
             sys::load_uprobe(name, &function.instructions, &program.license, attachment)
                 .map_err(|source| CudaError::Load { name, source })
         };
         let programs = |attachment| {
-            Ok::<_, CudaError>(Self { attachment, entry: load(ENTRY, attachment)?, returns: load(RETURN, attachment)? })
+            Ok::<_, CudaError>(Self {
+                attachment,
+                entry: load(ENTRY, attachment)?,
+                returns: load(RETURN, attachment)?,
+            })
         };
         // Old kernels load the program for either, so only an attempt to attach tells.
         if let Ok(programs) = programs(Attachment::Multi)
@@ -69,22 +81,35 @@ impl Programs {
     }
 
     /// Attaches to functions of the file that `path` leads to, for one process or (0) for all.
-    pub(crate) fn attach(&self, path: &CString, places: &[Place], pid: u32) -> io::Result<Attached> {
+    pub(crate) fn attach(
+        &self,
+        path: &CString,
+        places: &[Place],
+        pid: u32,
+    ) -> io::Result<Attached> {
         // The return first: an entry that is seen has its return seen.
         match self.attachment {
             Attachment::Multi => {
                 let offsets: Vec<u64> = places.iter().map(|place| place.file_offset).collect();
                 let cookies: Vec<u64> = places.iter().map(|place| place.call.into()).collect();
-                let returns = sys::link_multi(self.returns.as_fd(), path, &offsets, &cookies, true, pid)?;
-                let entry = sys::link_multi(self.entry.as_fd(), path, &offsets, &cookies, false, pid)?;
-                Ok(Attached { _fds: vec![entry, returns] })
+                let returns =
+                    sys::link_multi(self.returns.as_fd(), path, &offsets, &cookies, true, pid)?;
+                let entry =
+                    sys::link_multi(self.entry.as_fd(), path, &offsets, &cookies, false, pid)?;
+                Ok(Attached {
+                    _fds: vec![entry, returns],
+                })
             }
             Attachment::Perf => {
                 let mut fds = Vec::with_capacity(4 * places.len());
                 for place in places {
                     for (program, is_return) in [(&self.returns, true), (&self.entry, false)] {
                         let event = perf_uprobe(path, place.file_offset, is_return)?;
-                        fds.push(sys::link_perf(program.as_fd(), event.as_fd(), place.call.into())?);
+                        fds.push(sys::link_perf(
+                            program.as_fd(),
+                            event.as_fd(),
+                            place.call.into(),
+                        )?);
                         fds.push(event);
                     }
                 }

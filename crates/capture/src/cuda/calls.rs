@@ -27,7 +27,9 @@ impl Layer {
     /// `libcudart-d0da41ae.so.11.0`.
     pub(crate) fn of_file_name(name: &str) -> Option<Self> {
         let is_shared = |rest: &str| rest.contains(".so");
-        name.strip_prefix("libcudart").is_some_and(is_shared).then_some(Self::Runtime)
+        name.strip_prefix("libcudart")
+            .is_some_and(is_shared)
+            .then_some(Self::Runtime)
     }
 }
 
@@ -49,7 +51,12 @@ const fn runtime(name: &'static str) -> Call {
     Call {
         layer: Layer::Runtime,
         name,
-        layout: CudaLayout { bytes_argument: NONE, direction_argument: NONE, stream_place: NONE, reserved: 0 },
+        layout: CudaLayout {
+            bytes_argument: NONE,
+            direction_argument: NONE,
+            stream_place: NONE,
+            reserved: 0,
+        },
     }
 }
 
@@ -88,7 +95,10 @@ impl Call {
 
     /// The names under which a library may export it.
     pub(crate) fn symbols(&self) -> impl Iterator<Item = String> {
-        self.layer.suffixes().iter().map(|suffix| format!("{}{suffix}", self.name))
+        self.layer
+            .suffixes()
+            .iter()
+            .map(|suffix| format!("{}{suffix}", self.name))
     }
 }
 
@@ -139,10 +149,21 @@ mod tests {
 
     #[test]
     fn runtime_libraries_are_known_by_name() {
-        for name in ["libcudart.so", "libcudart.so.12", "libcudart-d0da41ae.so.11.0", "libcudart.so.12 (deleted)"] {
+        for name in [
+            "libcudart.so",
+            "libcudart.so.12",
+            "libcudart-d0da41ae.so.11.0",
+            "libcudart.so.12 (deleted)",
+        ] {
             assert_eq!(Layer::of_file_name(name), Some(Layer::Runtime), "{name}");
         }
-        for name in ["libcudart_static.a", "libcuda.so.1", "cudart.so", "libcudnn.so.9", ""] {
+        for name in [
+            "libcudart_static.a",
+            "libcuda.so.1",
+            "cudart.so",
+            "libcudnn.so.9",
+            "",
+        ] {
             assert_eq!(Layer::of_file_name(name), None, "{name}");
         }
     }
@@ -157,10 +178,18 @@ mod tests {
         for call in CALLS {
             let layout = call.layout();
             for argument in [layout.bytes_argument, layout.direction_argument] {
-                assert!(argument <= LAST_ARGUMENT || argument == NONE, "{}", call.name);
+                assert!(
+                    argument <= LAST_ARGUMENT || argument == NONE,
+                    "{}",
+                    call.name
+                );
             }
             let place = layout.stream_place;
-            assert!(place <= LAST_ARGUMENT || u32::from(place) >= wire::CUDA_STREAM_STACK, "{}", call.name);
+            assert!(
+                place <= LAST_ARGUMENT || u32::from(place) >= wire::CUDA_STREAM_STACK,
+                "{}",
+                call.name
+            );
         }
     }
 }

@@ -5,7 +5,7 @@
 
 use aya_obj::generated::perf_event_attr;
 use std::io;
-use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd as _, OwnedFd, RawFd};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -28,12 +28,6 @@ pub(crate) struct Mapping {
     pub(crate) mapped_ns: Option<u64>,
 }
 
-impl Mapping {
-    pub(crate) fn file_name(&self) -> Option<&str> {
-        self.path.file_name()?.to_str()
-    }
-}
-
 /// What the kernel reports.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Notice {
@@ -53,7 +47,10 @@ impl Mappings {
     /// Watches from now on.
     pub(crate) fn watch() -> io::Result<Self> {
         let cpus = aya::util::online_cpus().map_err(|(_, error)| error)?;
-        let rings = cpus.into_iter().map(PerfRing::open).collect::<io::Result<Vec<_>>>()?;
+        let rings = cpus
+            .into_iter()
+            .map(PerfRing::open)
+            .collect::<io::Result<Vec<_>>>()?;
         let fds = rings.iter().map(|ring| ring.fd.as_raw_fd()).collect();
         Ok(Self { rings, fds })
     }
@@ -110,7 +107,10 @@ impl PerfRing {
         if pages == libc::MAP_FAILED {
             return Err(io::Error::last_os_error());
         }
-        Ok(Self { fd, pages: pages.cast() })
+        Ok(Self {
+            fd,
+            pages: pages.cast(),
+        })
     }
 
     fn counter(&self, place: usize) -> &AtomicU64 {
@@ -197,7 +197,9 @@ fn path_of(bytes: &[u8]) -> PathBuf {
 
 /// The executable mappings of files in the text of `/proc/PID/maps`.
 pub(crate) fn parse_maps(text: &[u8], pid: i32) -> Vec<Mapping> {
-    text.split(|byte| *byte == b'\n').filter_map(|line| parse_maps_line(line, pid)).collect()
+    text.split(|byte| *byte == b'\n')
+        .filter_map(|line| parse_maps_line(line, pid))
+        .collect()
 }
 
 /// `start-end permissions offset device inode      path`; only the path may hold anything.
@@ -257,26 +259,42 @@ mod tests {
             path: "/opt/libcudart.so.12".into(),
             mapped_ns: Some(123_456),
         };
-        assert_eq!(parse_records(&bytes), [Notice::Mapped(mapped.clone()), Notice::Lost]);
-        assert_eq!(mapped.file_name(), Some("libcudart.so.12"));
+        assert_eq!(
+            parse_records(&bytes),
+            [Notice::Mapped(mapped), Notice::Lost]
+        );
     }
 
     #[test]
     fn executable_files_are_read_from_maps() {
-        let text = b"7f10-7f20 r-xp 00001000 fd:01 42    /opt/with space/libcudart.so.12 (deleted)\n\
+        let text =
+            b"7f10-7f20 r-xp 00001000 fd:01 42    /opt/with space/libcudart.so.12 (deleted)\n\
             7f20-7f30 r--p 00002000 fd:01 42    /opt/libcudart.so.12\n\
             7f30-7f40 r-xp 00000000 00:00 0     [vdso]\n\
             7f40-7f50 r-xp 00000000 00:00 0\n\
             zz-7f60 r-xp 0 fd:01 42 /opt/libother.so\n";
-        let paths: Vec<_> = parse_maps(text, 5).into_iter().map(|mapping| (mapping.start, mapping.path)).collect();
-        assert_eq!(paths, [(0x7f10, PathBuf::from("/opt/with space/libcudart.so.12 (deleted)"))]);
+        let paths: Vec<_> = parse_maps(text, 5)
+            .into_iter()
+            .map(|mapping| (mapping.start, mapping.path))
+            .collect();
+        assert_eq!(
+            paths,
+            [(
+                0x7f10,
+                PathBuf::from("/opt/with space/libcudart.so.12 (deleted)")
+            )]
+        );
     }
 
     #[test]
     fn own_mappings_are_found() {
         let text = std::fs::read("/proc/self/maps").unwrap();
         let program = std::env::current_exe().unwrap();
-        assert!(parse_maps(&text, 1).iter().any(|mapping| mapping.path == program));
+        assert!(
+            parse_maps(&text, 1)
+                .iter()
+                .any(|mapping| mapping.path == program)
+        );
     }
 
     proptest! {

@@ -41,7 +41,10 @@ pub(crate) enum CudaError {
     #[error("cannot link the kernel programs to their maps: {0}")]
     Relocate(#[from] aya_obj::relocation::EbpfRelocationError),
     #[error("the kernel refused the program {name}: {source}")]
-    Load { name: &'static str, source: io::Error },
+    Load {
+        name: &'static str,
+        source: io::Error,
+    },
     #[error(transparent)]
     Map(#[from] KernelError),
     #[error("cannot watch which libraries are loaded (perf_event_open): {0}")]
@@ -50,7 +53,9 @@ pub(crate) enum CudaError {
     SelfMaps(#[source] io::Error),
     #[error("cannot probe a function of the recorder itself: {0}")]
     SelfProbe(#[source] io::Error),
-    #[error("self-test of the CUDA probes: {seen} of {made} calls of the recorder itself were seen")]
+    #[error(
+        "self-test of the CUDA probes: {seen} of {made} calls of the recorder itself were seen"
+    )]
     SelfTest { seen: u32, made: u32 },
 }
 
@@ -71,7 +76,9 @@ pub(crate) struct CudaProbes {
 
 impl std::fmt::Debug for CudaProbes {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("CudaProbes").field("libraries", &self.libraries).finish_non_exhaustive()
+        f.debug_struct("CudaProbes")
+            .field("libraries", &self.libraries)
+            .finish_non_exhaustive()
     }
 }
 
@@ -111,14 +118,22 @@ impl CudaProbes {
         let shared = ["config", "targets", "lost"];
         let owned = [ring, in_flight, layouts].map(|name| (name, ebpf.take_map(name)));
         let borrowed = shared.map(|name| (name, ebpf.map(name)));
-        let all = owned.iter().map(|(name, map)| (*name, map.as_ref())).chain(borrowed);
+        let all = owned
+            .iter()
+            .map(|(name, map)| (*name, map.as_ref()))
+            .chain(borrowed);
         let mut fds = std::collections::HashMap::new();
         for (name, map) in all {
-            fds.insert(name, map.and_then(map_fd).ok_or(CudaError::Missing("map", name))?);
+            fds.insert(
+                name,
+                map.and_then(map_fd)
+                    .ok_or(CudaError::Missing("map", name))?,
+            );
         }
         let programs = Programs::load(object, &fds)?;
         let [ring_map, in_flight_map, layouts_map] = owned;
-        let own = |(name, map): (&'static str, Option<Map>)| map.ok_or(CudaError::Missing("map", name));
+        let own =
+            |(name, map): (&'static str, Option<Map>)| map.ok_or(CudaError::Missing("map", name));
         set_layouts(kernel::map(own(layouts_map)?, layouts)?)?;
         Ok(Self {
             programs,
@@ -183,7 +198,10 @@ impl CudaProbes {
             }
         }
         if some_lost {
-            for pid in procfs::processes().into_iter().filter(|pid| is_target(*pid)) {
+            for pid in procfs::processes()
+                .into_iter()
+                .filter(|pid| is_target(*pid))
+            {
                 self.scan_process(pid);
             }
         }
@@ -199,7 +217,9 @@ impl CudaProbes {
                 self.probe(&file, &mapping.path, found);
             }
             Err(error) => {
-                self.unreachable.entry(mapping.path.clone()).or_insert_with(|| format!("cannot open it: {error}"));
+                self.unreachable
+                    .entry(mapping.path.clone())
+                    .or_insert_with(|| format!("cannot open it: {error}"));
             }
         }
     }
@@ -224,10 +244,14 @@ impl CudaProbes {
 
     fn attach(&self, file: &File, layer: Layer, found: Found) -> Result<Probed, String> {
         let functions = symbols::functions(file, layer).map_err(|error| error.to_string())?;
-        let place = |function: &Function| Place { file_offset: function.file_offset, call: function.call };
+        let place = |function: &Function| Place {
+            file_offset: function.file_offset,
+            call: function.call,
+        };
         let places: Vec<Place> = functions.iter().map(place).collect();
         let attached = self.programs.attach(&attach::path_of(file), &places, 0);
-        let attached = attached.map_err(|error| format!("the kernel refused the probes: {error}"))?;
+        let attached =
+            attached.map_err(|error| format!("the kernel refused the probes: {error}"))?;
         let gap = match found {
             Found::Expected => None,
             Found::Existing => {
@@ -238,13 +262,18 @@ impl CudaProbes {
                 Some(format!("probed {:.1} ms after it was mapped: calls before that were not seen", late_ns as f64 / 1e6))
             }
         };
-        Ok(Probed { functions, gap, _attached: attached })
+        Ok(Probed {
+            functions,
+            gap,
+            _attached: attached,
+        })
     }
 
     /// Writes the calls that ended.
     pub(crate) fn drain(&mut self, start_ns: u64, writer: &mut TraceWriter) {
         while let Some(item) = self.ring.next() {
-            let row = CudaEvent::from_bytes(&item).and_then(|event| self.open_calls.finished(&event, start_ns));
+            let row = CudaEvent::from_bytes(&item)
+                .and_then(|event| self.open_calls.finished(&event, start_ns));
             match row {
                 Some(row) => writer.push(row),
                 None => self.undecoded += 1,
@@ -269,7 +298,10 @@ impl CudaProbes {
     /// Calls that could not be recorded since the start.
     pub(crate) fn lost(&self) -> Result<u64, CudaError> {
         let lost = self.lost.get(&wire::LOST_CUDA, 0);
-        let lost = lost.map_err(|source| KernelError::Map { name: "lost", source })?;
+        let lost = lost.map_err(|source| KernelError::Map {
+            name: "lost",
+            source,
+        })?;
         Ok(lost + self.undecoded)
     }
 
@@ -277,8 +309,12 @@ impl CudaProbes {
     /// probes adds to a call, in ns.
     pub(crate) fn self_test_and_calibrate(&mut self) -> Result<u64, CudaError> {
         let place = self_test::place()?;
-        let without = (0..self_test::ROUNDS).map(|_| self_test::call_probed()).collect();
-        let attached = self.programs.attach(&c"/proc/self/exe".to_owned(), &[place], std::process::id());
+        let without = (0..self_test::ROUNDS)
+            .map(|_| self_test::call_probed())
+            .collect();
+        let attached =
+            self.programs
+                .attach(&c"/proc/self/exe".to_owned(), &[place], std::process::id());
         let attached = attached.map_err(CudaError::SelfProbe)?;
         let mut with = Vec::new();
         let mut seen = 0;
@@ -286,7 +322,9 @@ impl CudaProbes {
             with.push(self_test::call_probed());
             while let Some(item) = self.ring.next() {
                 // The function returns its argument, so both ends of the pair are checked.
-                let whole = |event: CudaEvent| event.bytes == event.status as u64 && event.end_ns > event.entry_ns;
+                let whole = |event: CudaEvent| {
+                    event.bytes == event.status as u64 && event.end_ns > event.entry_ns
+                };
                 seen += u32::from(CudaEvent::from_bytes(&item).is_some_and(whole));
             }
         }
@@ -303,7 +341,11 @@ impl CudaProbes {
     pub(crate) fn probes(&self) -> Vec<Probe> {
         let mut probes = Vec::new();
         for library in self.libraries.values().filter(|library| library.mapped) {
-            let name = library.path.file_name().unwrap_or_default().to_string_lossy();
+            let name = library
+                .path
+                .file_name()
+                .unwrap_or_default()
+                .to_string_lossy();
             match &library.probed {
                 Ok(probed) => probes.extend(probed.functions.iter().map(|function| Probe {
                     name: format!("{name}:{}", function.symbol),
@@ -314,7 +356,10 @@ impl CudaProbes {
             }
         }
         for (path, reason) in &self.unreachable {
-            probes.push(failed(&path.file_name().unwrap_or_default().to_string_lossy(), reason));
+            probes.push(failed(
+                &path.file_name().unwrap_or_default().to_string_lossy(),
+                reason,
+            ));
         }
         probes
     }
@@ -323,20 +368,35 @@ impl CudaProbes {
         let slow = "its first instruction is stepped over with a trap: about 10 us for each call";
         let perf = "this kernel has no uprobe-multi links (since 6.6): stopping takes 0.1 s for each probe";
         let has_multi = self.programs.attachment() == sys::Attachment::Multi;
-        let limits: Vec<&str> =
-            [gap, (!function.cheap).then_some(slow), (!has_multi).then_some(perf)].into_iter().flatten().collect();
+        let limits: Vec<&str> = [
+            gap,
+            (!function.cheap).then_some(slow),
+            (!has_multi).then_some(perf),
+        ]
+        .into_iter()
+        .flatten()
+        .collect();
         (!limits.is_empty()).then(|| limits.join("; "))
     }
 
     /// Paths of the probed libraries that targets have mapped.
     pub(crate) fn libraries(&self) -> Vec<String> {
-        let probed = self.libraries.values().filter(|library| library.mapped && library.probed.is_ok());
-        probed.map(|library| library.path.to_string_lossy().into_owned()).collect()
+        let probed = self
+            .libraries
+            .values()
+            .filter(|library| library.mapped && library.probed.is_ok());
+        probed
+            .map(|library| library.path.to_string_lossy().into_owned())
+            .collect()
     }
 }
 
 fn failed(library: &str, reason: &str) -> Probe {
-    Probe { name: format!("{library}:*"), attached: false, reason: Some(reason.to_owned()) }
+    Probe {
+        name: format!("{library}:*"),
+        attached: false,
+        reason: Some(reason.to_owned()),
+    }
 }
 
 fn layer_of(path: &Path) -> Option<Layer> {
@@ -349,17 +409,25 @@ fn is_cuda(path: &Path) -> bool {
 
 /// Tells the programs where each call's arguments lie.
 fn set_layouts(mut layouts: Array<MapData, CudaLayout>) -> Result<(), CudaError> {
-    let calls = CALLS.iter().zip(0..).map(|(call, number)| (number, call.layout()));
+    let calls = CALLS
+        .iter()
+        .zip(0..)
+        .map(|(call, number)| (number, call.layout()));
     for (number, layout) in calls.chain([(wire::CUDA_SELF_TEST, calls::SELF_TEST_LAYOUT)]) {
         let set = layouts.set(number, layout, 0);
-        set.map_err(|source| KernelError::Map { name: "cuda_layouts", source })?;
+        set.map_err(|source| KernelError::Map {
+            name: "cuda_layouts",
+            source,
+        })?;
     }
     Ok(())
 }
 
 fn map_fd(map: &Map) -> Option<RawFd> {
     match map {
-        Map::Array(data) | Map::HashMap(data) | Map::RingBuf(data) => Some(data.fd().as_fd().as_raw_fd()),
+        Map::Array(data) | Map::HashMap(data) | Map::RingBuf(data) => {
+            Some(data.fd().as_fd().as_raw_fd())
+        }
         _ => None,
     }
 }
@@ -367,8 +435,17 @@ fn map_fd(map: &Map) -> Option<RawFd> {
 /// Opens a file that a process has mapped: this very file, whatever has happened to its path since and
 /// whatever file system the process sees.
 fn open_mapping(mapping: &Mapping) -> io::Result<File> {
-    let Mapping { pid, start, end, path, .. } = mapping;
-    open_library(Path::new(&format!("/proc/{pid}/map_files/{start:x}-{end:x}"))).or_else(|_| {
+    let Mapping {
+        pid,
+        start,
+        end,
+        path,
+        ..
+    } = mapping;
+    open_library(Path::new(&format!(
+        "/proc/{pid}/map_files/{start:x}-{end:x}"
+    )))
+    .or_else(|_| {
         // It was mapped over meanwhile, or the kernel does not allow that way.
         let relative = path.strip_prefix("/").unwrap_or(path);
         open_library(&Path::new(&format!("/proc/{pid}/root")).join(relative))
@@ -377,7 +454,10 @@ fn open_mapping(mapping: &Mapping) -> io::Result<File> {
 
 /// Opens a regular file, and nothing that would make the recorder wait.
 fn open_library(path: &Path) -> io::Result<File> {
-    let file = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(path)?;
+    let file = OpenOptions::new()
+        .read(true)
+        .custom_flags(libc::O_NONBLOCK)
+        .open(path)?;
     if !file.metadata()?.is_file() {
         return Err(io::Error::other("it is not a file"));
     }

@@ -21,7 +21,10 @@ impl OpenCalls {
     /// `None` if the call is not in the table.
     pub(crate) fn finished(&mut self, event: &CudaEvent, start_ns: u64) -> Option<CudaCall> {
         let key = (event.tid as u32, u32::from(event.call));
-        let written = self.0.remove(&key).filter(|written| written.entry_ns == event.entry_ns);
+        let written = self
+            .0
+            .remove(&key)
+            .filter(|written| written.entry_ns == event.entry_ns);
         let unfinished = u32::from(event.flags) & wire::CUDA_UNFINISHED != 0;
         Some(CudaCall {
             status: (!unfinished).then_some(event.status),
@@ -56,14 +59,28 @@ impl OpenCalls {
             flags: wire::CUDA_UNFINISHED as u16,
             reserved: 0,
         };
-        let row = CudaCall { open: true, ..piece(&event, written, until_ns, start_ns)? };
-        self.0.insert((key.tid, key.call), Written { entry_ns: call.entry_ns, until_ns });
+        let row = CudaCall {
+            open: true,
+            ..piece(&event, written, until_ns, start_ns)?
+        };
+        self.0.insert(
+            (key.tid, key.call),
+            Written {
+                entry_ns: call.entry_ns,
+                until_ns,
+            },
+        );
         Some(row)
     }
 }
 
 /// The part of a call from where it was written up to `until_ns`, without a status.
-fn piece(event: &CudaEvent, written: Option<Written>, until_ns: u64, start_ns: u64) -> Option<CudaCall> {
+fn piece(
+    event: &CudaEvent,
+    written: Option<Written>,
+    until_ns: u64,
+    start_ns: u64,
+) -> Option<CudaCall> {
     let call = CALLS.get(usize::from(event.call))?;
     let from_ns = written.map_or(event.entry_ns, |written| written.until_ns);
     Some(CudaCall {
@@ -74,8 +91,14 @@ fn piece(event: &CudaEvent, written: Option<Written>, until_ns: u64, start_ns: u
         tid: event.tid,
         layer: Text::Borrowed(call.layer.name()),
         call: Text::Borrowed(call.name),
-        bytes: call.has_bytes().then(|| i64::try_from(event.bytes).unwrap_or(i64::MAX)),
-        direction: if call.has_direction() { direction_name(event.direction).map(Text::Borrowed) } else { None },
+        bytes: call
+            .has_bytes()
+            .then(|| i64::try_from(event.bytes).unwrap_or(i64::MAX)),
+        direction: if call.has_direction() {
+            direction_name(event.direction).map(Text::Borrowed)
+        } else {
+            None
+        },
         // A handle is a pattern of bits, not a number.
         stream: call.has_stream().then_some(event.stream as i64),
         status: None,
@@ -113,7 +136,10 @@ mod tests {
 
     fn open_call(event: &CudaEvent) -> (CudaCallKey, CudaOpenCall) {
         (
-            CudaCallKey { tid: event.tid as u32, call: event.call.into() },
+            CudaCallKey {
+                tid: event.tid as u32,
+                call: event.call.into(),
+            },
             CudaOpenCall {
                 entry_ns: event.entry_ns,
                 bytes: event.bytes,
@@ -127,22 +153,51 @@ mod tests {
     #[test]
     fn only_the_columns_that_a_call_has_are_filled() {
         let mut calls = OpenCalls::default();
-        let copy = calls.finished(&event("cudaMemcpyAsync", 1_500, 1_900), START).unwrap();
+        let copy = calls
+            .finished(&event("cudaMemcpyAsync", 1_500, 1_900), START)
+            .unwrap();
         assert_eq!((copy.ts_ns, copy.dur_ns), (500, 400));
-        assert_eq!((copy.bytes, copy.direction.as_deref(), copy.stream), (Some(4096), Some("h2d"), Some(7)));
-        assert_eq!((copy.status, copy.open, copy.continued), (Some(2), false, false));
-        let free = calls.finished(&event("cudaFree", 1_500, 1_900), START).unwrap();
-        assert_eq!((free.bytes, free.direction, free.stream), (None, None, None));
-        let huge = CudaEvent { bytes: u64::MAX, direction: 9, ..event("cudaMemcpy", 1_500, 1_900) };
+        assert_eq!(
+            (copy.bytes, copy.direction.as_deref(), copy.stream),
+            (Some(4096), Some("h2d"), Some(7))
+        );
+        assert_eq!(
+            (copy.status, copy.open, copy.continued),
+            (Some(2), false, false)
+        );
+        let free = calls
+            .finished(&event("cudaFree", 1_500, 1_900), START)
+            .unwrap();
+        assert_eq!(
+            (free.bytes, free.direction, free.stream),
+            (None, None, None)
+        );
+        let huge = CudaEvent {
+            bytes: u64::MAX,
+            direction: 9,
+            ..event("cudaMemcpy", 1_500, 1_900)
+        };
         let huge = calls.finished(&huge, START).unwrap();
         assert_eq!((huge.bytes, huge.direction), (Some(i64::MAX), None));
-        assert_eq!(calls.finished(&CudaEvent { call: 60, ..event("cudaFree", 1, 2) }, START), None);
+        assert_eq!(
+            calls.finished(
+                &CudaEvent {
+                    call: 60,
+                    ..event("cudaFree", 1, 2)
+                },
+                START
+            ),
+            None
+        );
     }
 
     #[test]
     fn a_call_that_ends_with_its_thread_stays_open() {
         let mut calls = OpenCalls::default();
-        let sync = CudaEvent { flags: wire::CUDA_UNFINISHED as u16, ..event("cudaStreamSynchronize", 1_500, 1_900) };
+        let sync = CudaEvent {
+            flags: wire::CUDA_UNFINISHED as u16,
+            ..event("cudaStreamSynchronize", 1_500, 1_900)
+        };
         let row = calls.finished(&sync, START).unwrap();
         assert_eq!((row.dur_ns, row.status, row.open), (400, None, true));
     }
@@ -153,7 +208,9 @@ mod tests {
         let (key, first) = open_call(&event("cudaFree", 1_500, 0));
         assert!(calls.open(key, &first, 1_600, START).is_some());
         // The first never returned; the same thread calls again.
-        let row = calls.finished(&event("cudaFree", 2_000, 2_100), START).unwrap();
+        let row = calls
+            .finished(&event("cudaFree", 2_000, 2_100), START)
+            .unwrap();
         assert_eq!((row.ts_ns, row.dur_ns, row.continued), (1_000, 100, false));
     }
 

@@ -9,20 +9,33 @@ use std::path::{Path, PathBuf};
 
 /// The libraries that a command with this environment will probably load.
 pub(crate) fn libraries(environment: &[(OsString, OsString)]) -> BTreeSet<PathBuf> {
-    let variable = |name: &str| environment.iter().find(|(key, _)| key == name).map(|(_, value)| value.as_os_str());
-    let paths = |name: &str| variable(name).map(|value| std::env::split_paths(value).collect::<Vec<_>>());
+    let variable = |name: &str| {
+        environment
+            .iter()
+            .find(|(key, _)| key == name)
+            .map(|(_, value)| value.as_os_str())
+    };
+    let paths =
+        |name: &str| variable(name).map(|value| std::env::split_paths(value).collect::<Vec<_>>());
 
     let mut found = BTreeSet::new();
     // Whatever a variable is for: one that names such a file is about to have it loaded.
     for (_, value) in environment {
         found.extend(std::env::split_paths(value).filter(|path| is_cuda_library(path)));
     }
-    found.extend(std::fs::read("/etc/ld.so.cache").iter().flat_map(|cache| in_loader_cache(cache)));
+    found.extend(
+        std::fs::read("/etc/ld.so.cache")
+            .iter()
+            .flat_map(|cache| in_loader_cache(cache)),
+    );
     for folder in paths("LD_LIBRARY_PATH").unwrap_or_default() {
         found.extend(in_folder(&folder));
     }
-    let mut prefixes: BTreeSet<PathBuf> =
-        ["VIRTUAL_ENV", "CONDA_PREFIX"].into_iter().filter_map(variable).map(PathBuf::from).collect();
+    let mut prefixes: BTreeSet<PathBuf> = ["VIRTUAL_ENV", "CONDA_PREFIX"]
+        .into_iter()
+        .filter_map(variable)
+        .map(PathBuf::from)
+        .collect();
     for folder in paths("PATH").unwrap_or_default() {
         prefixes.extend(python_prefixes(&folder));
     }
@@ -31,16 +44,25 @@ pub(crate) fn libraries(environment: &[(OsString, OsString)]) -> BTreeSet<PathBu
         found.extend(under_python(&prefix));
     }
     // The same file by several names is the same library.
-    found.into_iter().filter_map(|path| path.canonicalize().ok()).collect()
+    found
+        .into_iter()
+        .filter_map(|path| path.canonicalize().ok())
+        .collect()
 }
 
 /// CUDA libraries in a folder.
 fn in_folder(folder: &Path) -> Vec<PathBuf> {
-    entries(folder).into_iter().filter(|path| is_cuda_library(path)).collect()
+    entries(folder)
+        .into_iter()
+        .filter(|path| is_cuda_library(path))
+        .collect()
 }
 
 fn is_cuda_library(path: &Path) -> bool {
-    path.file_name().and_then(OsStr::to_str).and_then(Layer::of_file_name).is_some()
+    path.file_name()
+        .and_then(OsStr::to_str)
+        .and_then(Layer::of_file_name)
+        .is_some()
 }
 
 /// The paths in the dynamic loader's cache are texts ended by zeros, whatever its version.
@@ -59,7 +81,10 @@ fn python_prefixes(folder: &Path) -> Vec<PathBuf> {
     let Ok(program) = python.canonicalize() else {
         return Vec::new();
     };
-    [python, program].iter().filter_map(|path| Some(path.parent()?.parent()?.to_owned())).collect()
+    [python, program]
+        .iter()
+        .filter_map(|path| Some(path.parent()?.parent()?.to_owned()))
+        .collect()
 }
 
 /// CUDA libraries of a Python installation: of Conda, of NVIDIA's wheels, and inside PyTorch's older ones.
@@ -67,16 +92,26 @@ fn under_python(prefix: &Path) -> Vec<PathBuf> {
     let library = prefix.join("lib");
     let mut folders = Vec::new();
     for python in entries(&library) {
-        if !python.file_name().is_some_and(|name| name.as_bytes().starts_with(b"python")) {
+        if !python
+            .file_name()
+            .is_some_and(|name| name.as_bytes().starts_with(b"python"))
+        {
             continue;
         }
         for packages in [python.join("site-packages"), python.join("dist-packages")] {
             folders.push(packages.join("torch/lib"));
-            folders.extend(entries(&packages.join("nvidia")).into_iter().map(|package| package.join("lib")));
+            folders.extend(
+                entries(&packages.join("nvidia"))
+                    .into_iter()
+                    .map(|package| package.join("lib")),
+            );
         }
     }
     folders.push(library);
-    folders.iter().flat_map(|folder| in_folder(folder)).collect()
+    folders
+        .iter()
+        .flat_map(|folder| in_folder(folder))
+        .collect()
 }
 
 /// What is in a folder; nothing if it is none.
@@ -84,7 +119,9 @@ fn entries(folder: &Path) -> Vec<PathBuf> {
     let Ok(entries) = std::fs::read_dir(folder) else {
         return Vec::new();
     };
-    entries.filter_map(|entry| Some(entry.ok()?.path())).collect()
+    entries
+        .filter_map(|entry| Some(entry.ok()?.path()))
+        .collect()
 }
 
 #[cfg(test)]
@@ -121,13 +158,19 @@ mod tests {
         .into();
         let found = libraries(&environment);
         // The machine's own loader cache may name more.
-        let found: BTreeSet<_> = found.into_iter().filter(|path| path.starts_with(root.canonicalize().unwrap())).collect();
+        let found: BTreeSet<_> = found
+            .into_iter()
+            .filter(|path| path.starts_with(root.canonicalize().unwrap()))
+            .collect();
         assert_eq!(found, expected);
     }
 
     #[test]
     fn the_loader_cache_is_searched_for_paths() {
         let cache = b"glibc-ld.so.cache1.1\x00\x01\x02libcudart.so.12\x00/usr/lib/libcudart.so.12\x00/lib/libc.so.6\x00";
-        assert_eq!(in_loader_cache(cache), [PathBuf::from("/usr/lib/libcudart.so.12")]);
+        assert_eq!(
+            in_loader_cache(cache),
+            [PathBuf::from("/usr/lib/libcudart.so.12")]
+        );
     }
 }

@@ -30,7 +30,10 @@ pub(crate) fn place() -> Result<Place, CudaError> {
     let maps = std::fs::read_to_string("/proc/self/maps").map_err(CudaError::SelfMaps)?;
     let file_offset = maps.lines().find_map(|line| offset_in(line, address));
     let file_offset = file_offset.ok_or(CudaError::Missing("function", "self-test"))?;
-    Ok(Place { file_offset, call: CUDA_SELF_TEST })
+    Ok(Place {
+        file_offset,
+        call: CUDA_SELF_TEST,
+    })
 }
 
 /// The place in the file that is mapped at `address`, if this line of `maps` covers it.
@@ -39,7 +42,9 @@ fn offset_in(line: &str, address: u64) -> Option<u64> {
     let (start, end) = fields.next()?.split_once('-')?;
     let [start, end] = [start, end].map(|number| u64::from_str_radix(number, 16).ok());
     let offset = u64::from_str_radix(fields.nth(1)?, 16).ok()?;
-    (start?..end?).contains(&address).then(|| address - start.unwrap_or(address) + offset)
+    (start?..end?)
+        .contains(&address)
+        .then(|| address - start.unwrap_or(address) + offset)
 }
 
 /// What a pair costs: the difference of the medians, for each call.
@@ -67,7 +72,10 @@ mod tests {
     #[test]
     fn the_cost_is_the_difference_of_medians() {
         let times = |microseconds: [u64; 3]| microseconds.map(Duration::from_micros).to_vec();
-        assert_eq!(pair_cost_ns(times([1, 900, 2]), times([402, 500, 401])), 2_000);
+        assert_eq!(
+            pair_cost_ns(times([1, 900, 2]), times([402, 500, 401])),
+            2_000
+        );
         assert_eq!(pair_cost_ns(times([5, 5, 5]), times([1, 1, 1])), 0);
     }
 }

@@ -32,7 +32,11 @@ pub(crate) enum SymbolError {
 /// The calls of `layer` that a library exports, each place in the file once: names may share one.
 pub(crate) fn functions(file: &File, layer: Layer) -> Result<Vec<Function>, SymbolError> {
     let mut wanted = HashMap::new();
-    for (call, entry) in CALLS.iter().enumerate().filter(|(_, entry)| entry.layer == layer) {
+    for (call, entry) in CALLS
+        .iter()
+        .enumerate()
+        .filter(|(_, entry)| entry.layer == layer)
+    {
         for symbol in entry.symbols() {
             wanted.insert(symbol, call as u32);
         }
@@ -48,17 +52,28 @@ pub(crate) fn functions(file: &File, layer: Layer) -> Result<Vec<Function>, Symb
         if !symbol.is_definition() || symbol.kind() != SymbolKind::Text {
             continue;
         }
-        let Some((name, call)) = symbol.name().ok().and_then(|name| Some((name, *wanted.get(name)?))) else {
+        let Some((name, call)) = symbol
+            .name()
+            .ok()
+            .and_then(|name| Some((name, *wanted.get(name)?)))
+        else {
             continue;
         };
-        let segments = library.segments().map(|segment| (segment.address(), segment.file_range()));
+        let segments = library
+            .segments()
+            .map(|segment| (segment.address(), segment.file_range()));
         let Some(file_offset) = file_offset(segments, symbol.address()) else {
             continue; // not in the file: nothing to call
         };
         let mut first = [0; 5];
         // What cannot be read is reported as slow.
         let cheap = file.read_exact_at(&mut first, file_offset).is_ok() && is_cheap(first);
-        let function = Function { call, symbol: name.to_owned(), file_offset, cheap };
+        let function = Function {
+            call,
+            symbol: name.to_owned(),
+            file_offset,
+            cheap,
+        };
         found.entry(file_offset).or_insert(function);
     }
     if found.is_empty() {
@@ -71,7 +86,11 @@ pub(crate) fn functions(file: &File, layer: Layer) -> Result<Vec<Function>, Symb
 fn file_offset(mut segments: impl Iterator<Item = (u64, (u64, u64))>, address: u64) -> Option<u64> {
     segments.find_map(|(start, (offset, size))| {
         let within = address.checked_sub(start)?;
-        if within < size { offset.checked_add(within) } else { None }
+        if within < size {
+            offset.checked_add(within)
+        } else {
+            None
+        }
     })
 }
 
@@ -95,7 +114,11 @@ mod tests {
 
     #[test]
     fn addresses_become_offsets_by_their_segment() {
-        let segments = [(0, (0, 0x1000)), (0x3000, (0x2000, 0x500)), (u64::MAX - 8, (u64::MAX - 4, 16))];
+        let segments = [
+            (0, (0, 0x1000)),
+            (0x3000, (0x2000, 0x500)),
+            (u64::MAX - 8, (u64::MAX - 4, 16)),
+        ];
         let offset = |address| file_offset(segments.into_iter(), address);
         assert_eq!(offset(0x10), Some(0x10));
         assert_eq!(offset(0x3000), Some(0x2000));
@@ -109,13 +132,22 @@ mod tests {
     fn the_stand_in_library_exports_functions_that_begin_like_the_real_ones() {
         let file = File::open(cudart::stand_in()).unwrap();
         let functions = functions(&file, Layer::Runtime).unwrap();
-        let names: Vec<&str> = functions.iter().map(|function| function.symbol.as_str()).collect();
-        for name in ["cudaMalloc", "cudaLaunchKernel", "cudaMemcpyAsync", "cudaStreamSynchronize"] {
+        let names: Vec<&str> = functions
+            .iter()
+            .map(|function| function.symbol.as_str())
+            .collect();
+        for name in [
+            "cudaMalloc",
+            "cudaLaunchKernel",
+            "cudaMemcpyAsync",
+            "cudaStreamSynchronize",
+        ] {
             assert!(names.contains(&name), "{name} in {names:?}");
         }
         for function in &functions {
             let mut first = [0];
-            file.read_exact_at(&mut first, function.file_offset).unwrap();
+            file.read_exact_at(&mut first, function.file_offset)
+                .unwrap();
             assert_eq!(first, [0x55], "{} starts with push %rbp", function.symbol);
             assert!(function.cheap);
         }
@@ -126,7 +158,10 @@ mod tests {
         let libc = std::fs::read_to_string("/proc/self/maps").unwrap();
         let path = libc.lines().find(|line| line.contains("libc.so")).unwrap();
         let path = &path[path.find('/').unwrap()..];
-        assert!(matches!(functions(&File::open(path).unwrap(), Layer::Runtime), Err(SymbolError::NoneExported)));
+        assert!(matches!(
+            functions(&File::open(path).unwrap(), Layer::Runtime),
+            Err(SymbolError::NoneExported)
+        ));
     }
 
     proptest! {

@@ -105,7 +105,13 @@ pub(crate) fn load_uprobe(
         let text = String::from_utf8_lossy(&log);
         let text = text.trim_end_matches('\0').trim_end();
         let last = text.lines().rev().take(3).collect::<Vec<_>>();
-        io::Error::new(error.kind(), format!("{error}: {}", last.into_iter().rev().collect::<Vec<_>>().join("; ")))
+        io::Error::new(
+            error.kind(),
+            format!(
+                "{error}: {}",
+                last.into_iter().rev().collect::<Vec<_>>().join("; ")
+            ),
+        )
     })
 }
 
@@ -129,7 +135,11 @@ pub(crate) fn link_multi(
         ref_ctr_offsets: 0,
         cookies: cookies.as_ptr() as u64,
         cnt: offsets.len() as u32,
-        multi_flags: if returns { BPF_F_UPROBE_MULTI_RETURN } else { 0 },
+        multi_flags: if returns {
+            BPF_F_UPROBE_MULTI_RETURN
+        } else {
+            0
+        },
         pid,
         padding: 0,
     };
@@ -138,7 +148,11 @@ pub(crate) fn link_multi(
 }
 
 /// Attaches a program to a perf event. Both descriptors have to stay open.
-pub(crate) fn link_perf(program: BorrowedFd<'_>, event: BorrowedFd<'_>, cookie: u64) -> io::Result<OwnedFd> {
+pub(crate) fn link_perf(
+    program: BorrowedFd<'_>,
+    event: BorrowedFd<'_>,
+    cookie: u64,
+) -> io::Result<OwnedFd> {
     let attr = PerfLink {
         prog_fd: program.as_raw_fd() as u32,
         target_fd: event.as_raw_fd() as u32,
@@ -172,7 +186,14 @@ pub(crate) fn perf_event_open(attr: &perf_event_attr, cpu: i32) -> io::Result<Ow
 /// Every address in `attr` is valid for what the command does with it.
 unsafe fn bpf<T>(command: c_int, attr: &T) -> io::Result<OwnedFd> {
     // SAFETY: `attr` is a start of `union bpf_attr` of the size told, and the caller's promise.
-    unsafe { owned(libc::syscall(libc::SYS_bpf, command, std::ptr::from_ref(attr), size_of::<T>())) }
+    unsafe {
+        owned(libc::syscall(
+            libc::SYS_bpf,
+            command,
+            std::ptr::from_ref(attr),
+            size_of::<T>(),
+        ))
+    }
 }
 
 /// # Safety
