@@ -136,13 +136,13 @@ fn arguments_that_do_not_fit_are_named_with_what_would() {
         for (arguments, says) in [
             (
                 json!({"start_ms": 99_999}),
-                &["start_ms=99999", "from 0 to 1250", "e.g. start_ms=0"][..],
+                &["start_ms=99999", "from 0 to 1251", "e.g. start_ms=0"][..],
             ),
             (
                 json!({"start_ms": 500, "end_ms": 400}),
                 &["start_ms=500", "end_ms must be greater", "e.g."],
             ),
-            (json!({"start_ms": -1}), &["start_ms=-1", "from 0 to 1250"]),
+            (json!({"start_ms": -1}), &["start_ms=-1", "from 0 to 1251"]),
             (
                 json!({"pid": 7}),
                 &["pid=7", "100, 200, 300, 400", "e.g. pid=100"],
