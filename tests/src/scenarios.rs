@@ -221,3 +221,86 @@ pub fn table(outcomes: &[Outcome]) -> String {
     }
     table
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn faults(scenario: &str, code: &str, shares: [f64; 2], advice: Value) -> Vec<String> {
+        let scenario = ALL.iter().find(|s| s.name == scenario).expect("a scenario");
+        let [gpu_wait, unknown] = shares;
+        let outcome = Outcome {
+            scenario: *scenario,
+            variant: STANDARD,
+            answer: json!({
+                "verdict": {"code": code, "confidence": "high"},
+                "findings": [{"code": code, "share": 0.5, "advice": advice}],
+                "budget": [
+                    {"part": "gpu_wait", "share": gpu_wait},
+                    {"part": "unknown", "share": unknown},
+                ],
+            }),
+        };
+        outcome.faults()
+    }
+
+    #[test]
+    fn a_true_answer_has_no_faults() {
+        let none: [String; 0] = [];
+        assert_eq!(
+            faults("G1", "WORKER_OVERSUB", [0.98, 0.02], json!(["x"])),
+            none
+        );
+        assert_eq!(
+            faults("G10", "HEALTHY_GPU_BOUND", [0.98, 0.02], json!([])),
+            none
+        );
+    }
+
+    #[test]
+    fn every_fault_is_found() {
+        let one = |scenario, code, shares, advice, part: &str| {
+            let faults = faults(scenario, code, shares, advice);
+            assert!(
+                faults.len() == 1 && faults[0].contains(part),
+                "{part}: {faults:?}"
+            );
+        };
+        one(
+            "G1",
+            "LOADER_CPU_BOUND",
+            [1.0, 0.0],
+            json!(["x"]),
+            "not WORKER_OVERSUB",
+        );
+        one(
+            "G1",
+            "WORKER_OVERSUB",
+            [0.9, 0.0],
+            json!(["x"]),
+            "sums to 0.900",
+        );
+        one(
+            "G1",
+            "WORKER_OVERSUB",
+            [0.9, 0.1],
+            json!(["x"]),
+            "is unknown",
+        );
+        one(
+            "G1",
+            "WORKER_OVERSUB",
+            [1.0, 0.0],
+            json!([]),
+            "without advice",
+        );
+        one(
+            "R4",
+            "HOST_UNEXPLAINED",
+            [1.0, 0.0],
+            json!(["x"]),
+            "with advice",
+        );
+    }
+}

@@ -140,7 +140,7 @@ def r5(job):
         job.step(10, 500, batch=batch)
 
 
-SCENARIOS = {"G1": g1, "G2": g2, "G3": g3, "G6": g6, "G10": g10, "G11": g11, "G12": g12, "R4": r4, "R5": r5}
+SCENARIOS = {f.__name__.upper(): f for f in (g1, g2, g3, g6, g10, g11, g12, r4, r5)}
 
 
 def prepare(path):
@@ -154,9 +154,11 @@ def prepare(path):
 
 def main():
     parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        description=__doc__,
+        epilog="\n".join(f"{name:4}{scenario.__doc__}" for name, scenario in SCENARIOS.items()),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("scenario", choices=SCENARIOS, help="; ".join(f"{n}: {s.__doc__}" for n, s in SCENARIOS.items()))
+    parser.add_argument("scenario", choices=SCENARIOS)
     parser.add_argument("--cudart", help="the CUDA runtime library (default: $CUDART)")
     parser.add_argument("--scale", type=float, default=1.0, help="of all durations (default 1)")
     parser.add_argument("--seconds", type=float, default=9.0, help="how long (default 9)")
