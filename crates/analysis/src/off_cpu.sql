@@ -19,11 +19,10 @@ summed AS (
            quantile_disc(to_ns - from_ns, 0.99) AS p99_ns,
            max(to_ns - from_ns) AS longest_ns,
            arg_max(from_ns, to_ns - from_ns) AS longest_at_ns,
-           coalesce(sum(to_ns - queued_ns) FILTER (NOT idle_before), 0)::BIGINT AS runq_ns,
-           (sum(queued_ns - woken_ns)
-            + coalesce(sum(to_ns - queued_ns) FILTER (idle_before), 0))::BIGINT AS wakeup_ns,
-           coalesce(sum(woken_ns - from_ns) FILTER (state = 'sleeping'), 0)::BIGINT AS sleeping_ns,
-           coalesce(sum(woken_ns - from_ns) FILTER (state = 'disk'), 0)::BIGINT AS disk_ns
+           sum(CASE WHEN idle_before THEN 0 ELSE to_ns - queued_ns END)::BIGINT AS runq_ns,
+           sum(CASE WHEN idle_before THEN to_ns ELSE queued_ns END - woken_ns)::BIGINT AS wakeup_ns,
+           sum(CASE state WHEN 'sleeping' THEN woken_ns - from_ns ELSE 0 END)::BIGINT AS sleeping_ns,
+           sum(CASE state WHEN 'disk' THEN woken_ns - from_ns ELSE 0 END)::BIGINT AS disk_ns
     FROM parts
     GROUP BY pid, thread
 )
