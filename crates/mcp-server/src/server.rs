@@ -236,4 +236,16 @@ mod tests {
             assert!(INSTRUCTIONS.contains(name), "{name}");
         }
     }
+
+    #[tokio::test]
+    async fn a_crash_becomes_an_answer() {
+        let crashed = tokio::task::spawn_blocking(|| -> Result<Value, ToolError> {
+            panic!("a crash that this test wants")
+        });
+        let result = finish(&tools::TOOLS[0], crashed.await);
+        assert_eq!(result.is_error, Some(true));
+        assert!(result.structured_content.is_none());
+        let text = serde_json::to_string(&result.content).unwrap();
+        assert!(text.contains("explain_bottleneck crashed"), "{text}");
+    }
 }

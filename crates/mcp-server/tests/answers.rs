@@ -1,4 +1,5 @@
 //! What the tools answer, through the shell.
+#![allow(clippy::unwrap_used)] // tests fail by panicking
 
 mod common;
 

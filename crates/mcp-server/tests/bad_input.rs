@@ -1,4 +1,5 @@
 //! What does not fit is refused with a message that helps, and nothing is created or changed.
+#![allow(clippy::unwrap_used)] // tests fail by panicking
 
 mod common;
 
@@ -168,6 +169,18 @@ fn arguments_that_do_not_fit_are_named_with_what_would() {
             }
         }
     }
+}
+
+#[test]
+fn only_a_process_that_feeds_a_gpu_is_diagnosed() {
+    let drawn = draw(JOB);
+    let mut client = Client::start(&drawn.path(), ERAS[0]);
+    client.structured("explain_bottleneck", json!({"pid": 100}));
+    let why = client.refusal("explain_bottleneck", json!({"pid": 200}));
+    assert!(
+        why.contains("pid=200 does not feed a GPU: 100 does"),
+        "{why}"
+    );
 }
 
 #[test]

@@ -1,4 +1,5 @@
 //! The protocol over real standard input and output, in both eras.
+#![allow(clippy::unwrap_used)] // tests fail by panicking
 
 mod common;
 

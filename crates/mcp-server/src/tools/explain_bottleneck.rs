@@ -6,6 +6,7 @@ use crate::session::Session;
 use crate::tool::{self, Tool, ToolError};
 use ingero_analysis::Window;
 use ingero_analysis::features::features;
+use ingero_analysis::roles::{Role, Roles};
 use ingero_diagnosis::Diagnosis;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -60,6 +61,21 @@ pub(crate) fn diagnose(
     Ok(ingero_diagnosis::diagnose(&features))
 }
 
+/// Only a feeder has a budget: of another process a diagnosis would say that the GPU was idle.
+fn feeds_a_gpu(roles: &Roles, pid: i32) -> Result<(), ToolError> {
+    let feeders: Vec<String> = roles.feeders.iter().map(|f| f.pid.to_string()).collect();
+    let Some(first) = feeders.first() else {
+        return Ok(());
+    };
+    if roles.of(pid) == Role::Feeder {
+        return Ok(());
+    }
+    Err(ToolError::Arguments(format!(
+        "pid={pid} does not feed a GPU: {} does, e.g. pid={first}; top_offcpu {{\"pid\": {pid}}} shows what {pid} waited for",
+        feeders.join(", ")
+    )))
+}
+
 fn answer(session: &Session, arguments: Arguments) -> Result<Answer, ToolError> {
     let asked = Asked::new(
         session,
@@ -67,6 +83,10 @@ fn answer(session: &Session, arguments: Arguments) -> Result<Answer, ToolError> 
         &arguments.end_ms,
         &arguments.pid,
     )?;
+    if let Some(pid) = asked.pid {
+        let roles = session.roles(&asked.info)?;
+        feeds_a_gpu(&roles, pid)?;
+    }
     Ok(Answer {
         diagnosis: diagnose(session, asked.window, asked.pid)?,
         window: asked.window.into(),

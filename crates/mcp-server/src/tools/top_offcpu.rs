@@ -256,7 +256,7 @@ fn summary(rows: &[OffCpuRow], window_ns: i64) -> String {
         part(first.sleeping_ns),
         part(first.disk_ns)
     );
-    if let Some(waker) = &first.waker {
+    if let Some(waker) = first.waker.as_ref().filter(|waker| waker.share >= 0.5) {
         summary += &format!(" Woken mostly by {}.", show_partner(waker));
     }
     summary
