@@ -35,8 +35,22 @@ pub(crate) struct Attached {
 }
 
 impl Programs {
-    /// Loads the programs of `object` on the maps that exist already, by name.
-    pub(crate) fn load(object: &[u8], maps: &HashMap<&str, RawFd>) -> Result<Self, CudaError> {
+    /// Loads the programs of `object` for the better attachment that this kernel has, on the maps
+    /// that exist already, by name.
+    pub(crate) fn load_best(object: &[u8], maps: &HashMap<&str, RawFd>) -> Result<Self, CudaError> {
+        // Old kernels load the program for either, so only an attempt to attach tells.
+        match Self::load(object, maps, Attachment::Multi) {
+            Ok(programs) if has_multi(&programs) => Ok(programs),
+            // What else is wrong is wrong here too, and told.
+            _ => Self::load(object, maps, Attachment::Perf),
+        }
+    }
+
+    pub(crate) fn load(
+        object: &[u8],
+        maps: &HashMap<&str, RawFd>,
+        attachment: Attachment,
+    ) -> Result<Self, CudaError> {
         let mut object = aya_obj::Object::parse(object)?;
         let kept = |name: &str| [ENTRY, RETURN].contains(&name);
         object.programs.retain(|name, _| kept(name));
@@ -48,32 +62,19 @@ impl Programs {
             .filter_map(|(name, map)| Some((name.as_str(), *maps.get(name.as_str())?, map)));
         object.relocate_maps(existing, &HashSet::new())?;
 
-        let load = |name: &'static str, attachment| {
-            let program = object
-                .programs
-                .get(name)
-                .ok_or(CudaError::Missing("program", name))?;
-            let function = object
-                .functions
-                .get(&program.function_key())
-                .ok_or(CudaError::Missing("program", name))?;
+        let load = |name: &'static str| {
+            let program = object.programs.get(name);
+            let program = program.ok_or(CudaError::Missing("program", name))?;
+            let function = object.functions.get(&program.function_key());
+            let function = function.ok_or(CudaError::Missing("program", name))?;
             sys::load_uprobe(name, &function.instructions, &program.license, attachment)
                 .map_err(|source| CudaError::Load { name, source })
         };
-        let programs = |attachment| {
-            Ok::<_, CudaError>(Self {
-                attachment,
-                entry: load(ENTRY, attachment)?,
-                returns: load(RETURN, attachment)?,
-            })
-        };
-        // Old kernels load the program for either, so only an attempt to attach tells.
-        if let Ok(programs) = programs(Attachment::Multi)
-            && has_multi(&programs)
-        {
-            return Ok(programs);
-        }
-        programs(Attachment::Perf)
+        Ok(Self {
+            attachment,
+            entry: load(ENTRY)?,
+            returns: load(RETURN)?,
+        })
     }
 
     pub(crate) fn attachment(&self) -> Attachment {

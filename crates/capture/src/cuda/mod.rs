@@ -113,6 +113,13 @@ enum Found {
 impl CudaProbes {
     /// Loads the programs of `object` on the maps that `ebpf` has created from it.
     pub(crate) fn new(ebpf: &mut aya::Ebpf, object: &[u8]) -> Result<Self, CudaError> {
+        Self::with(ebpf, |maps| Programs::load_best(object, maps))
+    }
+
+    fn with(
+        ebpf: &mut aya::Ebpf,
+        load: impl FnOnce(&std::collections::HashMap<&str, RawFd>) -> Result<Programs, CudaError>,
+    ) -> Result<Self, CudaError> {
         let mappings = Mappings::watch().map_err(CudaError::Watch)?;
         let [ring, in_flight, layouts] = ["cuda_ring", "cuda_open", "cuda_layouts"];
         let shared = ["config", "targets", "lost"];
@@ -130,7 +137,7 @@ impl CudaProbes {
                     .ok_or(CudaError::Missing("map", name))?,
             );
         }
-        let programs = Programs::load(object, &fds)?;
+        let programs = load(&fds)?;
         let [ring_map, in_flight_map, layouts_map] = owned;
         let own =
             |(name, map): (&'static str, Option<Map>)| map.ok_or(CudaError::Missing("map", name));
@@ -462,4 +469,30 @@ fn open_library(path: &Path) -> io::Result<File> {
         return Err(io::Error::other("it is not a file"));
     }
     Ok(file)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kernel::OBJECT;
+    use ingero_testkit::{live_lock, needs_root_and_bpf};
+    use sys::Attachment;
+
+    /// The tests of this crate use the way of the running kernel; this one the way of older kernels too.
+    #[test]
+    fn probes_fire_attached_in_either_way() {
+        if !needs_root_and_bpf("probes_fire_attached_in_either_way") {
+            return;
+        }
+        let _lock = live_lock();
+        for attachment in [Attachment::Multi, Attachment::Perf] {
+            let mut ebpf = aya::EbpfLoader::new().load(OBJECT).unwrap();
+            let mut probes =
+                CudaProbes::with(&mut ebpf, |maps| Programs::load(OBJECT, maps, attachment))
+                    .unwrap();
+            let pair_cost_ns = probes.self_test_and_calibrate().unwrap();
+            assert!(pair_cost_ns > 0, "{attachment:?}");
+            assert_eq!(probes.lost().unwrap(), 0);
+        }
+    }
 }
