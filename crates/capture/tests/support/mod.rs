@@ -10,30 +10,33 @@ use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
 /// Says which workload the test program is to be, when it runs itself as the recorded command.
-pub const WORKLOAD: &str = "INGERO_TEST_WORKLOAD";
+pub(crate) const WORKLOAD: &str = "INGERO_TEST_WORKLOAD";
 
 /// A folder for one trace.
-pub struct Recording {
+pub(crate) struct Recording {
     folder: TempDir,
 }
 
 impl Recording {
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self {
             folder: tempfile::tempdir().unwrap(),
         }
     }
 
-    pub fn folder(&self) -> &Path {
+    pub(crate) fn folder(&self) -> &Path {
         self.folder.path()
     }
 
-    pub fn path(&self) -> PathBuf {
+    pub(crate) fn path(&self) -> PathBuf {
         self.folder.path().join("t.duckdb")
     }
 
     /// `ingero-capture record -o ... ARGUMENTS`.
-    pub fn command<T: AsRef<OsStr>>(&self, arguments: impl IntoIterator<Item = T>) -> Command {
+    pub(crate) fn command<T: AsRef<OsStr>>(
+        &self,
+        arguments: impl IntoIterator<Item = T>,
+    ) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_ingero-capture"));
         command
             .arg("record")
@@ -45,7 +48,7 @@ impl Recording {
     }
 
     /// Records this test program as `workload`.
-    pub fn workload(&self, options: &[&str], workload: &str) -> Command {
+    pub(crate) fn workload(&self, options: &[&str], workload: &str) -> Command {
         let mut command = self.command(options);
         command.arg("--").arg(std::env::current_exe().unwrap());
         command
@@ -55,7 +58,11 @@ impl Recording {
     }
 
     /// The rows of a query on the trace.
-    pub fn query<T>(&self, sql: &str, read: impl Fn(&Row<'_>) -> duckdb::Result<T>) -> Vec<T> {
+    pub(crate) fn query<T>(
+        &self,
+        sql: &str,
+        read: impl Fn(&Row<'_>) -> duckdb::Result<T>,
+    ) -> Vec<T> {
         let trace = Trace::open(&self.path()).unwrap();
         trace
             .query(|connection| connection.prepare(sql)?.query_map([], &read)?.collect())
@@ -63,16 +70,16 @@ impl Recording {
     }
 
     /// The one number that a query gives.
-    pub fn number(&self, sql: &str) -> i64 {
+    pub(crate) fn number(&self, sql: &str) -> i64 {
         self.query(sql, |row| row.get(0)).remove(0)
     }
 
-    pub fn info(&self) -> ingero_trace::TraceInfo {
+    pub(crate) fn info(&self) -> ingero_trace::TraceInfo {
         Trace::open(&self.path()).unwrap().info().unwrap()
     }
 
     /// Whether a trace can be opened and tells at least so much.
-    pub fn lasts(&self, duration: Duration) -> bool {
+    pub(crate) fn lasts(&self, duration: Duration) -> bool {
         self.path().exists()
             && Trace::open(&self.path()).is_ok_and(|trace| {
                 trace
@@ -82,13 +89,13 @@ impl Recording {
     }
 
     /// Nothing was created.
-    pub fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         std::fs::read_dir(self.folder()).unwrap().next().is_none()
     }
 }
 
 /// Waits until `condition` holds.
-pub fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
+pub(crate) fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
     let deadline = Instant::now() + Duration::from_secs(60);
     while !condition() {
         assert!(Instant::now() < deadline, "waited in vain: {what}");
@@ -97,7 +104,7 @@ pub fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
 }
 
 /// The output of a program, which must end with `status`.
-pub fn expect_status(command: &mut Command, status: i32) -> Output {
+pub(crate) fn expect_status(command: &mut Command, status: i32) -> Output {
     let output = command.output().unwrap();
     assert_eq!(
         output.status.code(),
@@ -108,7 +115,7 @@ pub fn expect_status(command: &mut Command, status: i32) -> Output {
 }
 
 /// A child that does not outlive its test.
-pub struct Guard(pub Child);
+pub(crate) struct Guard(pub(crate) Child);
 
 impl Drop for Guard {
     fn drop(&mut self) {
