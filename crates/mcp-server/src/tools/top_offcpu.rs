@@ -181,7 +181,8 @@ fn show_partner(partner: &Partner) -> String {
     let id = match (partner.pid, partner.tid) {
         (_, None | Some(0)) => String::new(),
         (Some(pid), Some(tid)) if pid != tid => format!(" pid {pid} tid {tid}"),
-        (_, Some(tid)) => format!(" pid {tid}"),
+        (Some(pid), Some(_)) => format!(" pid {pid}"),
+        (None, Some(tid)) => format!(" tid {tid}"),
     };
     format!("{name}{id}, {:.0}%", partner.share * 100.0)
 }
