@@ -1,5 +1,6 @@
 //! CUDA calls of the stand-in runtime, recorded by the recorder. The workloads are short Python programs on
 //! `tests/workloads/ingero_workload.py`.
+#![allow(clippy::unwrap_used)] // tests fail by panicking
 
 mod support;
 

@@ -1,5 +1,6 @@
 //! CUDA calls of the genuine runtime, from the `nvidia-cuda-runtime` wheel. Without a GPU its functions
 //! fail, but they are called as everywhere.
+#![allow(clippy::unwrap_used)] // tests fail by panicking
 
 mod support;
 
@@ -61,6 +62,15 @@ fn run(command: &mut Command) -> Result<(), String> {
             .unwrap_or_default()
     ))
 }
+
+/// Name, bytes, direction, stream and status of a call.
+type Seen = (
+    String,
+    Option<i64>,
+    Option<String>,
+    Option<i64>,
+    Option<i32>,
+);
 
 /// Calls each function and prints what it returned.
 const PROGRAM: &str = "
@@ -148,13 +158,7 @@ fn known_calls_of_the_genuine_runtime_are_all_recorded() {
         })
         .collect();
     let sql = "SELECT call, bytes, direction, stream, status FROM cuda_calls WHERE NOT open ORDER BY ts_ns";
-    let seen: Vec<(
-        String,
-        Option<i64>,
-        Option<String>,
-        Option<i64>,
-        Option<i32>,
-    )> = recording.query(sql, |row| {
+    let seen: Vec<Seen> = recording.query(sql, |row| {
         Ok((
             row.get(0)?,
             row.get(1)?,

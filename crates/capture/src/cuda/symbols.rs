@@ -97,12 +97,13 @@ fn file_offset(mut segments: impl Iterator<Item = (u64, (u64, u64))>, address: u
 /// Whether the kernel emulates an instruction instead of stepping over it with a second trap:
 /// pushes of a register, no-operations and jumps, as `uprobe_setup_xol_ops` has them.
 fn is_cheap(first: [u8; 5]) -> bool {
-    match first {
-        [0x50..=0x57, ..] | [0x41, 0x50..=0x57, ..] => true,
-        [0x0f, 0x1f, 0x44, 0x00, 0x00] | [0x90, ..] => true,
-        [0xe8 | 0xe9 | 0xeb, ..] => true,
-        _ => false,
-    }
+    matches!(
+        first,
+        [0x50..=0x57, ..]
+            | [0x41, 0x50..=0x57, ..]
+            | [0x0f, 0x1f, 0x44, 0x00, 0x00]
+            | [0x90 | 0xe8 | 0xe9 | 0xeb, ..]
+    )
 }
 
 #[cfg(test)]
