@@ -122,7 +122,8 @@ impl Loader {
 
     fn part_of_life(&self, seconds: f64) -> f64 {
         if self.alive_s > 0.0 {
-            seconds / self.alive_s
+            // CPU time is known by bucket only, so it can exceed a short life a little.
+            (seconds / self.alive_s).min(1.0)
         } else {
             0.0
         }

@@ -195,10 +195,11 @@ fn name_causes(case: &Case<'_>, first: &Finding, all: &[Finding]) -> Said {
         ));
     }
     let mut next: Vec<String> = Vec::new();
+    let mut asked: Vec<&str> = vec!["explain_bottleneck"];
     for evidence in all.iter().flat_map(|finding| &finding.evidence) {
-        let ask = format!("{} shows: {}", evidence.tool, evidence.fact);
-        if evidence.tool != "explain_bottleneck" && next.len() < 3 {
-            next.push(ask);
+        if !asked.contains(&evidence.tool.as_str()) {
+            asked.push(&evidence.tool);
+            next.push(format!("{} shows: {}", evidence.tool, evidence.fact));
         }
     }
     (first.code, first.confidence, summary, next)
@@ -241,6 +242,7 @@ fn unexplained(case: &Case<'_>, loss: f64) -> Said {
         .take(2)
         .map(|(part, _)| would_settle(*part).to_owned())
         .collect();
+    next.dedup();
     next.push("cuda_wait_latency lists the longest gaps in which the GPU was given nothing; top_offcpu shows who waited for whom".to_owned());
     (
         Code::HostUnexplained,

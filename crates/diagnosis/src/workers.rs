@@ -3,16 +3,18 @@
 //! c is the CPU time of the workers per batch, e the time one worker takes for a batch (computing
 //! and waiting for the disk), G the step without its wait for the loader, and r the CPUs that the
 //! feeder and the neighbours use. Then `need = ceil(1.1 e / G)` keeps the GPU fed, and
-//! `cap = (usable - r) / (c / e)` is what the CPUs carry.
+//! `cap = (usable - r) / (c / e)` is what the CPUs carry. The cap is rounded up: one worker fewer
+//! would leave a part of a CPU idle, which costs more than a little competition does.
 
 use crate::case::{Case, LOADER_WAITS};
 use crate::output::Gain;
 
 /// Workers must be this much faster than the GPU takes batches, so that jitter does not drain it.
 const HEADROOM: f64 = 1.1;
-/// A worker is still worth having when this part of its CPU is missing: an unused CPU costs more
-/// than a little competition. Measured on 4 cores: 4 to 6 workers took 1.0 s, 3 took 1.2 s.
-const MISSING_CPU: f64 = 0.25;
+/// A worker that would have less than this part of a CPU is not worth having. Measured on 4 CPUs of
+/// a host with an H200, of which the feeder used little: 3 workers took 1.2 s for an epoch, 4 to 6
+/// took 1.0 s, 8 took 1.25 s.
+const LEAST_CPU: f64 = 0.1;
 
 /// What the measured times say about the number of workers.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -50,7 +52,7 @@ impl WorkerCount {
         let taken_cpus = others_s / span_s;
         let usable = f64::from(case.cores.usable);
         let cpus_per_worker = (cpu_per_step_s / elapsed_per_step_s).max(0.01);
-        let cap = ((usable - taken_cpus).max(0.0) / cpus_per_worker + MISSING_CPU).floor();
+        let cap = ((usable - taken_cpus).max(0.0) / cpus_per_worker - LEAST_CPU).ceil();
         Some(Self {
             now: loader.workers,
             need: (HEADROOM * elapsed_per_step_s / rest_of_step_s).ceil() as u32,

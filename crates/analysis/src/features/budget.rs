@@ -245,6 +245,14 @@ impl Spent {
 fn step(gpu: &mut Gpu, spent: &mut Spent, mut host: Host, length_ns: i64, call: Option<&Call>) {
     let gpu_wait_s = host.budget.seconds(Part::GpuWait);
     host.budget.add(Part::GpuWait, -gpu_wait_s);
+    if call.is_some_and(|call| call.kind.drains()) {
+        // A wait for a CPU at the end of a wait for the GPU is no time that the GPU was busy: the
+        // call returned as soon as it had the CPU. An upper bound, as the GPU may have worked on
+        // for a part of it.
+        let cpu_wait_s = host.budget.seconds(Part::CpuWait);
+        host.budget.add(Part::CpuWait, -cpu_wait_s);
+        spent.exposed.add(Part::CpuWait, cpu_wait_s);
+    }
     let found_busy = gpu_wait_s >= GPU_WAS_BUSY_NS as f64 * NS;
     match gpu {
         Gpu::Drained => {

@@ -152,7 +152,7 @@ pub(super) fn loader(
             * NS,
         run_s: run_ns * NS,
         runq_s: sum(&queued.by_pid_ns),
-        disk_s: sum(&queued.disk_by_pid_ns),
+        disk_s: sum(&queued.disk_by_pid_ns).max(0.0),
         rchar_bytes: (!sampled.is_empty()).then(|| sampled.iter().sum()),
     })
 }

@@ -70,7 +70,7 @@ fn with_workers(case: &Case<'_>, loader: &Loader) -> Outcome {
         evidence(
             "list_processes",
             format!(
-                "{} were on a CPU for {} of their lives",
+                "{}: on a CPU for {} of the time",
                 count(u64::from(loader.workers), "worker"),
                 percent(loader.run_share())
             ),

@@ -118,51 +118,60 @@ pub(crate) fn judge(case: &Case<'_>) -> Outcome {
 }
 
 fn advice(case: &Case<'_>, share: f64, computing_s: f64) -> Vec<Advice> {
-    let fallback = case.cores.usable.saturating_sub(1).max(1);
-    let counted = WorkerCount::of(case);
-    let workers = counted.map_or(fallback, |counted| counted.advised().min(fallback));
-    let why = match counted {
-        Some(counted) => format!(
-            "a step needs {} of worker CPU time and {} otherwise: {} would keep the GPU fed, the CPUs carry {}, and the feeder needs one of them ({})",
+    let bound = Case::bound(share);
+    let Some(counted) = WorkerCount::of(case) else {
+        let workers = case.cores.usable.saturating_sub(1).max(1);
+        return vec![Advice {
+            change: format!("num_workers={workers}"),
+            why: format!(
+                "{}, less one for the process that feeds the GPU; the time per batch could not be measured",
+                case.cores_origin()
+            ),
+            snippet: Some(format!("DataLoader(..., num_workers={workers})")),
+            expected_speedup: Some(Gain {
+                low: 1.0,
+                high: bound,
+            }),
+            check: CHECK.to_owned(),
+        }];
+    };
+    let workers = counted.advised();
+    let speedup = counted.speedup(case, bound);
+    let fewer = Advice {
+        change: format!("num_workers={workers}"),
+        why: format!(
+            "a step needs {} of worker CPU time and {} otherwise: {} would keep the GPU fed, and the CPUs carry {} ({}, of which the feeder and others take {:.1})",
             duration(counted.cpu_per_step_s),
             duration(counted.rest_of_step_s),
             count(u64::from(counted.need), "worker"),
             counted.cap,
-            case.cores_origin()
+            case.cores_origin(),
+            counted.taken_cpus
         ),
-        None => format!(
-            "{}, less one for the process that feeds the GPU",
-            case.cores_origin()
-        ),
-    };
-    let mut advice = vec![Advice {
-        change: format!("num_workers={workers}"),
-        why,
         snippet: Some(format!("DataLoader(..., num_workers={workers})")),
-        expected_speedup: Some(Gain {
-            // Fewer workers do the same work: what is certain to go is only their competition.
-            low: 1.0,
-            high: Case::bound(share),
-        }),
-        check: "record again: cpu_wait and loader_cpu_wait must shrink in the budget".to_owned(),
-    }];
-    if let Some(counted) = counted.filter(WorkerCount::cpu_short) {
-        let loader_s = computing_s + case.exposed(&LOADER_WAITS[1..]);
-        advice.push(Advice {
-            change: "make preparing a batch cheaper: cache or resize the data offline, use a faster decoder, or prepare on the GPU".to_owned(),
-            why: format!(
-                "{} of CPU time per step on {:.1} free CPUs cannot keep up with a GPU that takes a batch every {}: no number of workers can",
-                duration(counted.cpu_per_step_s),
-                f64::from(case.cores.usable) - counted.taken_cpus,
-                duration(counted.rest_of_step_s)
-            ),
-            snippet: None,
-            expected_speedup: Some(Gain {
-                low: 1.0,
-                high: Case::bound(case.share(loader_s)),
-            }),
-            check: "the CPU time of the workers per step must fall".to_owned(),
-        });
+        expected_speedup: Some(speedup),
+        check: CHECK.to_owned(),
+    };
+    if !counted.cpu_short() {
+        return vec![fewer];
     }
-    advice
+    let loader_s = computing_s + case.exposed(&LOADER_WAITS[1..]) + case.exposed(&[Part::CpuWait]);
+    let cheaper = Advice {
+        change: "make preparing a batch cheaper: cache or resize the data offline, use a faster decoder, or prepare on the GPU".to_owned(),
+        why: format!(
+            "{} of CPU time per step on {:.1} free CPUs cannot keep up with a GPU that takes a batch every {}: no number of workers can, and fewer of them only stop competing",
+            duration(counted.cpu_per_step_s),
+            f64::from(case.cores.usable) - counted.taken_cpus,
+            duration(counted.rest_of_step_s)
+        ),
+        snippet: None,
+        expected_speedup: Some(Gain {
+            low: 1.0,
+            high: Case::bound(case.share(loader_s)),
+        }),
+        check: "the CPU time of the workers per step must fall".to_owned(),
+    };
+    vec![fewer, cheaper]
 }
+
+const CHECK: &str = "record again: cpu_wait and loader_cpu_wait must shrink in the budget";
