@@ -3,19 +3,22 @@
 //! Only the plain C of that header is understood: enums with a number for every name, structs of
 //! fixed-width fields and arrays, and an assertion of every size. Anything else stops the build.
 
+#![allow(clippy::print_stdout)] // how a build script talks to cargo
+
 use std::collections::HashMap;
 use std::fmt::Write as _;
 use std::path::Path;
 use std::{env, fs};
 
-fn main() {
+fn main() -> Result<(), String> {
     let header = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../bpf/events.h");
     println!("cargo::rerun-if-changed={}", header.display());
     let source = fs::read_to_string(&header)
-        .unwrap_or_else(|error| panic!("cannot read {}: {error}", header.display()));
-    let rust = translate(&source).unwrap_or_else(|error| panic!("bpf/events.h: {error}"));
-    let out = env::var_os("OUT_DIR").expect("cargo sets OUT_DIR");
-    fs::write(Path::new(&out).join("events.rs"), rust).expect("OUT_DIR is writable");
+        .map_err(|error| format!("cannot read {}: {error}", header.display()))?;
+    let rust = translate(&source).map_err(|error| format!("bpf/events.h: {error}"))?;
+    let out = env::var_os("OUT_DIR").ok_or("cargo did not set OUT_DIR")?;
+    let events = Path::new(&out).join("events.rs");
+    fs::write(&events, rust).map_err(|error| format!("cannot write {}: {error}", events.display()))
 }
 
 struct Field {

@@ -1,5 +1,7 @@
 //! How recordings end, and what happens with input that cannot be recorded.
 
+#![allow(clippy::unwrap_used, clippy::print_stdout)] // tests, and the commands they record
+
 mod support;
 
 use ingero_testkit::{live_lock, needs_root_and_bpf};

@@ -1,5 +1,7 @@
 //! Records real workloads. The recorded command is this test program itself.
 
+#![allow(clippy::unwrap_used, clippy::print_stdout)] // tests, and the commands they record
+
 mod support;
 
 use ingero_testkit::{live_lock, needs_root_and_bpf};
@@ -53,7 +55,7 @@ fn spin_and_tell() {
     // SAFETY: takes nothing and returns a number.
     let tid = unsafe { libc::gettid() };
     let schedstat = std::fs::read_to_string(format!("/proc/self/task/{tid}/schedstat")).unwrap();
-    writeln!(std::io::stdout(), "schedstat {tid} {schedstat}").unwrap();
+    println!("schedstat {tid} {schedstat}");
 }
 
 fn contend() {
@@ -114,7 +116,7 @@ fn old_threads() {
             unsafe { libc::prctl(libc::PR_SET_NAME, c"renamed".as_ptr()) };
             stop.store(true, std::sync::atomic::Ordering::Relaxed);
         });
-        writeln!(std::io::stdout(), "ready").unwrap();
+        println!("ready");
     });
 }
 
