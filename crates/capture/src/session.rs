@@ -11,7 +11,7 @@ use crate::processes::{self, LifeEvent, Processes};
 use crate::progress::Figures;
 use crate::target::Existing;
 use crate::wire::{self, OffCpuEvent, RunEvent, ThreadState, WireRecord as _};
-use crate::{clock, procfs, samples, self_test};
+use crate::{clock, host, procfs, samples, self_test};
 use ingero_trace::{Probe, TraceInfo, TraceWriter, WriteStats};
 use std::os::fd::RawFd;
 use std::time::{Duration, Instant};
@@ -174,10 +174,22 @@ impl Session {
                 self.writer.push(row);
             }
         }
+        self.follow_affinity();
         let ts_ns = self.since_start(clock::monotonic_ns());
         if let Some(row) = samples::system(ts_ns, self.limits.quota.as_ref()) {
             self.writer.push(row);
         }
+    }
+
+    /// A launcher or the job itself may confine the job only after it has started.
+    fn follow_affinity(&mut self) {
+        let Some(affinity) = host::affinity_of(self.info.target_pid) else {
+            return;
+        };
+        let quota = self.limits.quota.as_ref();
+        self.info.cores_usable = host::cores_usable(self.info.cores_online, Some(&affinity), quota);
+        self.info.cores_affinity = Some(affinity.cores);
+        self.info.affinity_cpus = Some(affinity.cpus);
     }
 
     fn count_lost(&mut self) -> Result<(), RecordError> {
