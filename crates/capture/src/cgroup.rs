@@ -76,16 +76,15 @@ fn smallest_quota(hierarchy: &Hierarchy, path: &str) -> Option<Quota> {
                 .zip(read("cpu.cfs_period_us"))
                 .and_then(|(quota, period)| parse_quota(quota.trim(), period.trim())),
         };
-        if let Some(cores) = cores {
-            if smallest
+        if let Some(cores) = cores
+            && smallest
                 .as_ref()
                 .is_none_or(|smallest| cores < smallest.cores)
-            {
-                smallest = Some(Quota {
-                    cores,
-                    folder: folder.clone(),
-                });
-            }
+        {
+            smallest = Some(Quota {
+                cores,
+                folder: folder.clone(),
+            });
         }
         if !folder.pop() {
             break;

@@ -48,7 +48,8 @@ pub(crate) fn check_machine() -> Result<(), PreflightError> {
         .and_then(|hexadecimal| u64::from_str_radix(hexadecimal, 16).ok())
         .unwrap_or(0);
     let has = |capability| capabilities & capability != 0;
-    if !has(CAP_SYS_ADMIN) && !(has(CAP_BPF) && has(CAP_PERFMON)) {
+    let may_load = has(CAP_SYS_ADMIN) || (has(CAP_BPF) && has(CAP_PERFMON));
+    if !may_load {
         return Err(PreflightError::Privileges);
     }
     let namespace = std::fs::read_link("/proc/self/ns/pid").unwrap_or_default();

@@ -39,21 +39,20 @@ pub(crate) fn command_line<T: AsRef<str>>(arguments: &[T]) -> String {
 }
 
 fn mask(argument: &str) -> String {
-    if let Some((name, value)) = argument.split_once('=') {
-        if names_secret(name) || is_secret_value(value) {
-            return format!("{name}={MASK}");
-        }
+    if let Some((name, value)) = argument.split_once('=')
+        && (names_secret(name) || is_secret_value(value))
+    {
+        return format!("{name}={MASK}");
     }
     if is_secret_value(argument) {
         return MASK.to_owned();
     }
     // A password in an address: scheme://user:password@host
-    if let Some((scheme, rest)) = argument.split_once("://") {
-        if let Some((user, host)) = rest.split_once('@') {
-            if let Some((user, _)) = user.split_once(':') {
-                return format!("{scheme}://{user}:{MASK}@{host}");
-            }
-        }
+    if let Some((scheme, rest)) = argument.split_once("://")
+        && let Some((user, host)) = rest.split_once('@')
+        && let Some((user, _)) = user.split_once(':')
+    {
+        return format!("{scheme}://{user}:{MASK}@{host}");
     }
     argument.to_owned()
 }
