@@ -123,7 +123,7 @@ impl Job {
                 let wait = feeder.waits()[index];
                 match wait.blocked {
                     Blocked::Disk => out.add(Part::Disk, seconds(from, to)),
-                    Blocked::Unknown if wait.waker == Waker::Unknown => {
+                    Blocked::Unknown | Blocked::Ended if wait.waker == Waker::Unknown => {
                         out.add(Part::Unknown, seconds(from, to));
                     }
                     _ => self.follow(wait.waker, from, to, 0, Part::OtherWait, out),
@@ -145,12 +145,28 @@ impl Job {
         let Waker::Thread { tid, .. } = waker else {
             return out.add(otherwise, seconds(from, to));
         };
-        let Some(thread) = self.threads.get(&tid) else {
-            return out.add(otherwise, seconds(from, to));
-        };
+        match self.threads.get(&tid) {
+            Some(thread) if hops < MAX_HOPS && tid != self.feeder_tid => {
+                self.charge_other(tid, thread, from, to, hops, otherwise, out);
+            }
+            _ => out.add(otherwise, seconds(from, to)),
+        }
+    }
+
+    /// Charges a piece of time to what another thread than the feeder did in it.
+    #[allow(clippy::too_many_arguments)] // who, when, and what is carried along
+    fn charge_other(
+        &self,
+        tid: i32,
+        thread: &Timeline,
+        from: i64,
+        to: i64,
+        hops: u32,
+        otherwise: Part,
+        out: &mut Budget,
+    ) {
         let loader = self.loaders.contains(&thread.pid());
-        let own = thread.pid() == self.feeder_pid;
-        if hops == MAX_HOPS || tid == self.feeder_tid || !(loader || own) {
+        if !loader && thread.pid() != self.feeder_pid {
             return out.add(otherwise, seconds(from, to));
         }
         thread.divide(from, to, |from, to, activity| match activity {
@@ -178,9 +194,19 @@ impl Job {
                 } else {
                     (Part::Disk, otherwise)
                 };
-                match wait.blocked {
-                    Blocked::Disk => out.add(disk, seconds(from, to)),
-                    _ => self.follow(wait.waker, from, to, hops + 1, asleep, out),
+                match (wait.blocked, wait.waker) {
+                    (Blocked::Disk, _) => out.add(disk, seconds(from, to)),
+                    (_, Waker::Thread { .. }) => {
+                        self.follow(wait.waker, from, to, hops + 1, asleep, out);
+                    }
+                    // A helper thread of a worker that waits with a timeout waits for its process:
+                    // in Python, for the interpreter's lock, which the main thread holds.
+                    _ => match self.threads.get(&thread.pid()) {
+                        Some(main) if loader && tid != thread.pid() => {
+                            self.charge_other(thread.pid(), main, from, to, hops, asleep, out);
+                        }
+                        _ => out.add(asleep, seconds(from, to)),
+                    },
                 }
             }
         });

@@ -92,7 +92,8 @@ pub(super) fn threads(
                     blocked: match blocked[row] {
                         0 => Blocked::Sleeping,
                         1 => Blocked::Disk,
-                        _ => Blocked::Unknown,
+                        2 => Blocked::Unknown,
+                        _ => Blocked::Ended,
                     },
                     waker: match waker[row] {
                         1 => Waker::Thread {

@@ -13,7 +13,7 @@ use cpu::{CpuTime, QueuedTime, bytes_read, contention, cpu_times, lives, loader}
 use ingero_diagnosis::{Budget, Cores, Features, Feeder, Part, Recorded};
 use ingero_trace::{Trace, TraceInfo};
 use load::{calls, threads};
-use timeline::{Call, CallKind, Waker};
+use timeline::{Blocked, Call, CallKind, Waker};
 
 /// The first steps warm up (contexts, modules, caches) and say nothing about the others.
 const WARM_UP_STEPS: u64 = 3;
@@ -170,6 +170,7 @@ fn active_span(job: &Job, window: Window, info: &TraceInfo) -> Option<Window> {
         wait.start_ns >= last_call_ns
             && wait.end_ns >= info.duration_ns
             && wait.waker == Waker::Unknown
+            && wait.blocked != Blocked::Ended
     });
     let end_ns = if hangs {
         window.end_ns

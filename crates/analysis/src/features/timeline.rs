@@ -7,8 +7,11 @@ pub(crate) enum Blocked {
     Sleeping,
     /// It waited for the disk or another uninterruptible operation.
     Disk,
-    /// The state at the switch is not known, because the wait began before the recording.
+    /// The state at the switch is not known: the wait began before the recording, or the thread
+    /// did not exist yet.
     Unknown,
+    /// The thread had ended.
+    Ended,
 }
 
 /// Who ended a wait.

@@ -160,7 +160,9 @@ fn advice_with_workers(case: &Case<'_>, counted: Option<WorkerCount>, cost_s: f6
         Some(_) => {}
     }
     if data_source(case) == DataSource::Memory {
-        advice.push(index_batches(case, cost_s, false));
+        // Without workers, receiving their batches goes as well.
+        let receiving_s = case.exposed(&[Part::HostCompute, Part::CpuWait]);
+        advice.push(index_batches(case, cost_s + receiving_s, false));
     }
     if let Some(counted) = counted.filter(WorkerCount::cpu_short) {
         advice.push(Advice {
