@@ -1,4 +1,5 @@
 //! The server through the official Python client, in both protocol eras.
+#![allow(clippy::unwrap_used)] // tests fail by panicking
 
 use ingero_testkit::skip::skip;
 use ingero_testkit::trace::draw;

@@ -1,4 +1,5 @@
 //! From a live recording to the answers, by the two programs as a person calls them.
+#![allow(clippy::unwrap_used)] // tests fail by panicking
 
 use ingero_testkit::{cudart, live_lock, needs_root_and_bpf};
 use ingero_tests::{program, repository, run, stderr, stdout};

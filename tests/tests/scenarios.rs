@@ -1,4 +1,5 @@
 //! Every scenario once, recorded live. `scripts/scenarios --full` runs them in all variants.
+#![allow(clippy::unwrap_used, clippy::expect_used)] // tests fail by panicking
 
 use ingero_testkit::{live_lock, needs_root_and_bpf};
 use ingero_tests::scenarios::{ALL, STANDARD, record_and_diagnose};

@@ -1,5 +1,6 @@
 //! `scripts/with-duckdb` takes the library that it says it takes, and refuses what it should.
 //! The script runs in a folder of its own, with stand-ins for npm, cargo and the system's library list.
+#![allow(clippy::unwrap_used)] // tests fail by panicking
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;

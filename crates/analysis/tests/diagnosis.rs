@@ -1,4 +1,5 @@
 //! Drawn jobs and the verdicts that a careful engineer would give.
+#![allow(clippy::unwrap_used)] // tests fail by panicking
 
 use ingero_analysis::Window;
 use ingero_analysis::features::features;

@@ -134,13 +134,16 @@ enum Waker {
     Interrupt,
 }
 
+/// The counters of a process by name, each with its value at the start and at the end.
+type Ranges = BTreeMap<String, (i64, i64)>;
+
 #[derive(Debug, Default)]
 struct Drawing {
     online: Option<i32>,
     usable: Option<i32>,
     processes: BTreeMap<i32, Process>,
     threads: Vec<(i32, i32, i64, Vec<Step>)>,
-    samples: Vec<(i32, BTreeMap<String, (i64, i64)>)>,
+    samples: Vec<(i32, Ranges)>,
 }
 
 #[derive(Debug)]
@@ -539,7 +542,7 @@ impl Rows {
         });
     }
 
-    fn samples(&mut self, pid: i32, ranges: &BTreeMap<String, (i64, i64)>, end_ns: i64) {
+    fn samples(&mut self, pid: i32, ranges: &Ranges, end_ns: i64) {
         const EVERY_NS: i64 = 100_000_000;
         let count = (end_ns / EVERY_NS).max(1);
         for index in 0..=count {

@@ -1,4 +1,5 @@
 //! What is written comes back: from the growing folder, the catalog, a merged and a packed trace.
+#![allow(clippy::unwrap_used)] // tests fail by panicking
 
 use ingero_trace::duckdb::Connection;
 use ingero_trace::rows::{CpuTime, OffCpu};

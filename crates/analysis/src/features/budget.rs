@@ -63,6 +63,7 @@ impl Host {
 }
 
 /// Whether the GPU has work, as far as the calls tell.
+#[allow(clippy::large_enum_variant)] // there is one of it, on the stack
 enum Gpu {
     /// A call has waited for everything, and nothing was given to it since.
     Drained,
