@@ -1,6 +1,7 @@
 //! Jobs with one known bottleneck each (`tests/workloads/scenarios.py`), recorded live through the stand-in
 //! CUDA library and diagnosed: does the diagnosis name what was built into the job?
 
+use crate::others::Others;
 use crate::{program, repository, stderr};
 use serde_json::Value;
 use std::path::Path;
@@ -8,6 +9,10 @@ use std::process::{Command, Output, Stdio};
 
 /// The most of a budget that may remain unknown.
 const UNKNOWN_MAX: f64 = 0.05;
+
+/// CPUs that others may use while a scenario runs. Its job is made for two CPUs of its own: where others
+/// take more than this, its bottleneck may be another one than was built into it.
+const OTHERS_CPUS_MAX: f64 = 0.25;
 
 /// Rounding of the shares in an answer, summed over a budget.
 const ROUNDING: f64 = 0.005;
@@ -67,6 +72,8 @@ pub struct Outcome {
     variant: Variant,
     /// The structured answer of `explain_bottleneck`.
     pub answer: Value,
+    /// CPUs that the rest of the machine used on average meanwhile.
+    pub others_cpus: f64,
 }
 
 /// Records a scenario in `folder` and asks for its diagnosis. The caller holds the live lock.
@@ -74,10 +81,8 @@ pub struct Outcome {
 /// # Panics
 /// If the job, the recorder or the server fails, with what they said.
 pub fn record_and_diagnose(scenario: Scenario, variant: Variant, folder: &Path) -> Outcome {
-    let trace = folder.join(format!(
-        "{}-{}-{}.duckdb",
-        scenario.name, variant.scale, variant.worker_name
-    ));
+    let traces = tempfile::tempdir_in(folder).expect("a folder for the recording");
+    let trace = traces.path().join("trace.duckdb");
     let script = repository().join("tests/workloads/scenarios.py");
     let mut job = vec!["python3".into(), script.into_os_string()];
     job.push(scenario.name.into());
@@ -98,7 +103,9 @@ pub fn record_and_diagnose(scenario: Scenario, variant: Variant, folder: &Path) 
 
     let mut record = Command::new(program("ingero-capture"));
     record.args(["record", "-o"]).arg(&trace).arg("--");
+    let others = Others::watch();
     succeed(record.args(&job));
+    let others_cpus = others.cpus();
     let mut ask = Command::new(program("ingero-mcp"));
     ask.arg("--db").arg(&trace);
     let answer = succeed(ask.args(["call", "explain_bottleneck", "{}"]));
@@ -106,6 +113,7 @@ pub fn record_and_diagnose(scenario: Scenario, variant: Variant, folder: &Path) 
         scenario,
         variant,
         answer: serde_json::from_slice(&answer.stdout).expect("the answer is JSON"),
+        others_cpus,
     }
 }
 
@@ -156,6 +164,11 @@ impl Outcome {
         self.answer["findings"].as_array().into_iter().flatten()
     }
 
+    /// Whether the job had its CPUs for itself, so that its bottleneck is the one that was built into it.
+    pub fn undisturbed(&self) -> bool {
+        self.others_cpus <= OTHERS_CPUS_MAX
+    }
+
     /// Everything about the answer that is not as it has to be.
     pub fn faults(&self) -> Vec<String> {
         let mut faults = Vec::new();
@@ -189,8 +202,8 @@ impl Outcome {
 /// The outcomes as a table in Markdown.
 pub fn table(outcomes: &[Outcome]) -> String {
     let mut table = String::from(
-        "| scenario | job | durations | workers named | expected | verdict | share | confidence | unknown | |\n\
-         | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |\n",
+        "| scenario | job | durations | workers named | expected | verdict | share | confidence | unknown | CPUs of others | |\n\
+         | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |\n",
     );
     for outcome in outcomes {
         let Scenario {
@@ -212,11 +225,12 @@ pub fn table(outcomes: &[Outcome]) -> String {
             faults.join("; ")
         };
         table += &format!(
-            "| {name} | {what} | x{} | {} | {expected} | {} | {share} | {confidence} | {:.3} | {result} |\n",
+            "| {name} | {what} | x{} | {} | {expected} | {} | {share} | {confidence} | {:.3} | {:.2} | {result} |\n",
             outcome.variant.scale,
             outcome.variant.worker_name,
             outcome.code(),
             outcome.part("unknown"),
+            outcome.others_cpus,
         );
     }
     table
@@ -233,6 +247,7 @@ mod tests {
         let outcome = Outcome {
             scenario: *scenario,
             variant: STANDARD,
+            others_cpus: 0.0,
             answer: json!({
                 "verdict": {"code": code, "confidence": "high"},
                 "findings": [{"code": code, "share": 0.5, "advice": advice}],

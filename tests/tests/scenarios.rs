@@ -4,6 +4,9 @@
 use ingero_testkit::{live_lock, needs_root_and_bpf};
 use ingero_tests::scenarios::{ALL, STANDARD, record_and_diagnose};
 
+/// The most recordings of a scenario on a busy machine.
+const RECORDINGS: u32 = 4;
+
 fn check(name: &str) {
     if !needs_root_and_bpf(&format!("scenario {name}")) {
         return;
@@ -12,15 +15,21 @@ fn check(name: &str) {
     // Beside the programs, because G6 needs a file on a disk and /tmp may not be on one.
     let beside = std::env::current_exe().unwrap();
     let folder = tempfile::tempdir_in(beside.parent().unwrap()).unwrap();
-    let lock = live_lock();
-    let outcome = record_and_diagnose(*scenario, STANDARD, folder.path());
-    drop(lock);
-    let faults = outcome.faults();
-    assert!(
-        faults.is_empty(),
-        "{name}: {faults:?}: {:#}",
-        outcome.answer
-    );
+    // A wrong verdict counts only on a job that had the bottleneck which was built into it, and that is
+    // measured apart from the verdict: on a machine that is busy otherwise, the job is recorded again.
+    for _ in 0..RECORDINGS {
+        let lock = live_lock();
+        let outcome = record_and_diagnose(*scenario, STANDARD, folder.path());
+        drop(lock);
+        let faults = outcome.faults();
+        if faults.is_empty() {
+            return;
+        }
+        let (others, answer) = (outcome.others_cpus, &outcome.answer);
+        assert!(!outcome.undisturbed(), "{name}: {faults:?}: {answer:#}");
+        eprintln!("{name}: {faults:?} while others used {others:.2} CPUs: {answer:#}");
+    }
+    panic!("{name}: other processes use this machine too much to tell whether the verdict is true");
 }
 
 #[test]

@@ -6,13 +6,19 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 const REAL_SCRIPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../scripts/with-duckdb");
 const TARBALL: &str = "duckdb-node-bindings-linux-x64-1.5.6-r.1.tgz";
 
+/// A process that one test forks holds, until it executes its program, the scripts open that another
+/// test is writing, and a script that is open for writing cannot be executed: one test at a time.
+static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+
 /// A folder with a copy of the script and stand-ins for the programs that it calls.
 struct Sandbox {
     folder: tempfile::TempDir,
+    _turn: MutexGuard<'static, ()>,
 }
 
 impl Sandbox {
@@ -20,6 +26,8 @@ impl Sandbox {
     fn new() -> Sandbox {
         let sandbox = Sandbox {
             folder: tempfile::tempdir().unwrap(),
+            // A test that failed leaves nothing behind that the next one could see.
+            _turn: ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner),
         };
         for folder in ["scripts", "bin", "home"] {
             fs::create_dir(sandbox.path(folder)).unwrap();
