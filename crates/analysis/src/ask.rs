@@ -19,19 +19,8 @@ pub fn ask<T>(
     trace: &Trace,
     mut question: impl FnMut(&Connection) -> duckdb::Result<T>,
 ) -> Result<T, AnalysisError> {
-    let answer = trace.query(|connection| {
+    Ok(trace.query(|connection| {
         connection.execute_batch(WHOLE)?;
-        match question(connection) {
-            // An interrupted question says nothing about the segments: it must not make the
-            // reader look for damaged ones.
-            Err(error) if is_interrupt(&error) => Ok(None),
-            answer => answer.map(Some),
-        }
-    })?;
-    answer.ok_or(AnalysisError::Interrupted)
-}
-
-/// The bindings give no code for it, so the text decides.
-fn is_interrupt(error: &duckdb::Error) -> bool {
-    matches!(error, duckdb::Error::DuckDBFailure(_, Some(text)) if text.starts_with("INTERRUPT"))
+        question(connection)
+    })?)
 }

@@ -358,6 +358,38 @@ mod tests {
     }
 
     #[test]
+    fn what_a_failed_call_was_given_is_not_counted() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("t.duckdb");
+        let mut writer = TraceWriter::create(&path).unwrap();
+        for (at, bytes, status) in [(1, i64::MAX, 2), (2, i64::MAX, 2), (3, 4_096, 0)] {
+            writer.push(CudaCall {
+                ts_ns: at * 1_000_000,
+                dur_ns: 1_000,
+                pid: 100,
+                tid: 100,
+                layer: "runtime".into(),
+                call: "cudaMalloc".into(),
+                bytes: Some(bytes),
+                direction: None,
+                stream: None,
+                status: Some(status),
+                open: false,
+                continued: false,
+            });
+        }
+        writer.finish(&info(10_000_000)).unwrap();
+        let trace = ingero_trace::Trace::open(&path).unwrap();
+        let whole = Window::whole(&trace.info().unwrap());
+        let found = cuda_calls(&trace, whole, None, &Roles::default(), 0).unwrap();
+        let calls = &found.calls[0];
+        assert_eq!(
+            (calls.calls, calls.failed, calls.bytes),
+            (3, 2, Some(4_096))
+        );
+    }
+
+    #[test]
     fn a_call_in_pieces_is_one_call() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("t.duckdb");

@@ -19,7 +19,8 @@ SELECT layer, call, direction,
        max(cut_ns) AS max_ns,
        arg_max(from_ns, cut_ns) AS max_at_ns,
        sum(cut_ns)::BIGINT AS total_ns,
-       sum(bytes)::BIGINT AS bytes,
+       -- A call that failed moved nothing, and may have been given any number.
+       (sum(bytes) FILTER (coalesce(status, 0) = 0))::BIGINT AS bytes,
        -- Bytes per nanosecond are GB per second.
        sum(bytes) FILTER (rated) / nullif(sum(cut_ns) FILTER (rated), 0) AS gb_per_s,
        count(*) FILTER (status <> 0) AS failed

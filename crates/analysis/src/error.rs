@@ -19,9 +19,6 @@ pub enum AnalysisError {
         /// One that works.
         example: String,
     },
-    /// The question was stopped from outside, because it was cancelled or took too long.
-    #[error("the question was stopped before it was answered")]
-    Interrupted,
     /// The trace could not be read.
     #[error(transparent)]
     Query(#[from] QueryError),

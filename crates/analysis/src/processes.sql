@@ -23,7 +23,8 @@ lives AS (
 -- A bucket that the window cuts counts in proportion; the last one ends with the recording.
 cpu AS (
     SELECT pid, sum(
-        run_ns * (least(ts_ns + 100000000, $end_ns) - greatest(ts_ns, $start_ns))
+        -- On 1000 cores the product does not fit into 64 bits.
+        run_ns::HUGEINT * (least(ts_ns + 100000000, $end_ns) - greatest(ts_ns, $start_ns))
                / (least(ts_ns + 100000000, $recorded_ns) - ts_ns)
     )::BIGINT AS run_ns
     FROM cpu_time

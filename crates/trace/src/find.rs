@@ -36,6 +36,10 @@ pub(crate) fn find(path: &Path) -> Result<Source, OpenError> {
     if metadata.is_dir() {
         return find_in_folder(path, &absolute);
     }
+    // Opening a pipe would wait for somebody who writes.
+    if !metadata.is_file() {
+        return Err(OpenError::NotADatabase(path.to_owned()));
+    }
     if metadata.len() == 0 {
         return Err(OpenError::Empty(path.to_owned()));
     }

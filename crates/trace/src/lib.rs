@@ -5,6 +5,7 @@
 //! the recording goes on, and [`pack`] makes one self-contained file of them.
 
 mod catalog;
+mod check;
 pub mod columns;
 mod find;
 mod info;

@@ -4,15 +4,15 @@
 //! the trace's own folder, under views that this module defines over the known tables. What a
 //! file brings along (its views, macros, other tables) is never run.
 
-use crate::escape_glob;
+use crate::check::{self, is_interrupt};
 use crate::find::{Source, find};
 use crate::info::{SCHEMA_VERSION, TraceInfo};
 use crate::open_error::{OpenError, QueryError};
 use crate::read_info;
-use crate::schema::{columns_of, tables};
+use crate::schema::tables;
 use crate::segments::{self, table_folder};
 use crate::views::{attach, define_empty_tables, define_packed_views, define_segment_view, lock};
-use duckdb::{Connection, InterruptHandle, params};
+use duckdb::{Connection, InterruptHandle};
 use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -94,7 +94,17 @@ impl Trace {
                 found: info.schema_version,
             });
         }
-        Ok(trace)
+        let why = if info.schema_version < 1 {
+            format!("there is no schema version {}", info.schema_version)
+        } else if !(0..=check::LARGEST).contains(&info.duration_ns) {
+            format!("no recording lasts {} ns", info.duration_ns)
+        } else {
+            return Ok(trace);
+        };
+        Err(OpenError::NotATrace {
+            path: path.to_owned(),
+            why,
+        })
     }
 
     /// The path that was opened.
@@ -111,7 +121,8 @@ impl Trace {
     /// vanished (it was merged) or turned out to be damaged.
     ///
     /// # Errors
-    /// If DuckDB fails for another reason, or the segments cannot be listed.
+    /// If DuckDB fails for another reason, the segments cannot be listed, or
+    /// [`Trace::interrupt`] stopped the question.
     pub fn query<T>(
         &self,
         mut ask: impl FnMut(&Connection) -> duckdb::Result<T>,
@@ -121,6 +132,10 @@ impl Trace {
         loop {
             tries += 1;
             let failure = match self.list_and_ask(&mut state, &mut ask) {
+                // It says nothing about the segments: none may be blamed for it.
+                Err(QueryError::Database(failure)) if is_interrupt(&failure) => {
+                    return Err(QueryError::Interrupted);
+                }
                 Err(QueryError::Database(failure)) => failure,
                 other => return other,
             };
@@ -131,7 +146,7 @@ impl Trace {
                 if tries == TRIES {
                     return Err(QueryError::Vanishing(failure));
                 }
-            } else if !state.set_damaged_aside(events) {
+            } else if !state.set_damaged_aside(events)? {
                 return Err(failure.into());
             }
         }
@@ -202,8 +217,14 @@ impl State {
                         Ok(Some(why)) => {
                             self.bad.insert(path.clone(), why.to_owned());
                         }
-                        // It was merged between the listing and now.
-                        Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+                        // It was merged between the listing and now. A link that points nowhere
+                        // is still there.
+                        Err(error)
+                            if error.kind() == io::ErrorKind::NotFound
+                                && path.symlink_metadata().is_err() =>
+                        {
+                            continue;
+                        }
                         Err(error) => {
                             self.bad.insert(path.clone(), error.to_string());
                         }
@@ -231,35 +252,28 @@ impl State {
     }
 
     /// Reads every listed segment on its own and sets aside those that fail; whether any did.
-    fn set_damaged_aside(&mut self, events: &Path) -> bool {
+    fn set_damaged_aside(&mut self, events: &Path) -> Result<bool, QueryError> {
         let mut found = false;
         for (table, names) in &self.listed {
-            let columns: Vec<String> = columns_of(table)
-                .iter()
-                .map(|column| format!("max({}::{})", column.name, column.data_type))
-                .collect();
             for name in names {
                 let path = table_folder(events, table).join(name);
-                let read = self.connection.query_row(
-                    &format!(
-                        "SELECT {} FROM read_parquet([?], union_by_name = true)",
-                        columns.join(", ")
-                    ),
-                    params![escape_glob(&path)],
-                    |_| Ok(()),
-                );
-                if let Err(error) = read {
-                    // The first line says what is wrong, the rest shows SQL.
-                    let why = error.to_string();
-                    let why = why.lines().next().unwrap_or_default();
-                    self.bad.insert(path, format!("it cannot be read ({why})"));
-                    found = true;
+                match check::problem(&self.connection, table, &path) {
+                    Ok(None) => {}
+                    Ok(Some(why)) => {
+                        self.bad.insert(path, why);
+                        found = true;
+                    }
+                    Err(_interrupted) => {
+                        // What was found so far stays aside: the views are made anew.
+                        self.listed.clear();
+                        return Err(QueryError::Interrupted);
+                    }
                 }
             }
         }
         if found {
             self.listed.clear();
         }
-        found
+        Ok(found)
     }
 }

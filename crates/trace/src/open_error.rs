@@ -87,8 +87,11 @@ pub enum OpenError {
 #[derive(Debug, thiserror::Error)]
 pub enum QueryError {
     /// DuckDB refused or failed.
-    #[error("the trace could not be queried: {0}")]
+    #[error("the trace could not be queried: {}", first_line(.0))]
     Database(#[from] duckdb::Error),
+    /// [`crate::Trace::interrupt`] stopped the question, because it was cancelled or took too long.
+    #[error("the question was stopped before it was answered")]
+    Interrupted,
     /// The segments could not be listed.
     #[error("cannot list the segments in {}: {source}", path.display())]
     List {
@@ -103,4 +106,10 @@ pub enum QueryError {
     /// The trace has no row that describes it.
     #[error("the trace does not say what it is: its trace_info is empty")]
     NoInfo,
+}
+
+/// What DuckDB says is wrong; the lines after it show the statement.
+pub(crate) fn first_line(error: &duckdb::Error) -> String {
+    let text = error.to_string();
+    text.lines().next().unwrap_or_default().to_owned()
 }

@@ -75,6 +75,10 @@ pub(crate) fn list(folder: &Path) -> io::Result<Vec<Segment>> {
 /// Why a file cannot be a whole Parquet file, judged by its two ends; `None` if it may be one.
 pub(crate) fn damage(path: &Path) -> io::Result<Option<&'static str>> {
     const MAGIC: &[u8; 4] = b"PAR1";
+    // Asked before it is opened: opening a pipe waits for somebody who writes.
+    if !std::fs::metadata(path)?.is_file() {
+        return Ok(Some("it is no file"));
+    }
     let mut file = File::open(path)?;
     let length = file.metadata()?.len();
     if length < 12 {
@@ -141,6 +145,17 @@ mod tests {
             ])
             .is_empty()
         );
+    }
+
+    #[test]
+    fn what_is_no_file_is_damaged_and_not_waited_for() {
+        let folder = tempfile::tempdir().unwrap();
+        let pipe = folder.path().join("pipe");
+        let made = std::process::Command::new("mkfifo").arg(&pipe).status();
+        assert!(made.unwrap().success());
+        for path in [pipe.as_path(), folder.path(), Path::new("/dev/zero")] {
+            assert_eq!(damage(path).unwrap(), Some("it is no file"), "{path:?}");
+        }
     }
 
     #[test]

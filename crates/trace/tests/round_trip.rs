@@ -238,6 +238,122 @@ fn a_table_whose_only_segment_is_damaged_is_empty() {
     assert_eq!(trace.caveats().len(), 1);
 }
 
+/// Rewrites the only full segment of `cpu_time` with `columns` replaced.
+fn replace(catalog: &Path, columns: &str) {
+    let segment = catalog
+        .with_extension("events")
+        .join("cpu_time/00000000-00000003.parquet");
+    let folder = tempfile::tempdir().unwrap();
+    let plain = folder.path().join("plain.parquet");
+    let replaced = folder.path().join("replaced.parquet");
+    fs::copy(&segment, &plain).unwrap();
+    Connection::open_in_memory()
+        .and_then(|connection| {
+            connection.execute_batch(&format!(
+                "COPY (SELECT * REPLACE ({columns}) FROM '{}') TO '{}' (FORMAT parquet);",
+                plain.display(),
+                replaced.display()
+            ))
+        })
+        .unwrap();
+    fs::copy(replaced, segment).unwrap();
+}
+
+/// Reads as a reader does that needs every value.
+fn runs(trace: &Trace) -> Vec<i64> {
+    trace
+        .query(|connection| {
+            connection
+                .prepare("SELECT ts_ns + run_ns + 1 FROM cpu_time")?
+                .query_map([], |row| row.get(0))?
+                .collect()
+        })
+        .unwrap()
+}
+
+#[test]
+fn rows_that_cannot_be_are_set_aside_where_they_disturb() {
+    for (columns, why) in [
+        ("NULL::BIGINT AS run_ns", "must have a value has none"),
+        ("9223372036854775807 AS run_ns", "out of range"),
+        ("'much' AS run_ns", "it cannot be read"),
+        ("'inf'::DOUBLE AS run_ns", "it cannot be read"),
+    ] {
+        let Recorded { _folder, catalog } = recorded();
+        replace(&catalog, columns);
+        let trace = Trace::open(&catalog).unwrap();
+        assert!(runs(&trace).is_empty(), "{columns}");
+        let caveats = trace.caveats();
+        assert!(
+            caveats.len() == 1 && caveats[0].contains(why),
+            "{columns}: {caveats:?}"
+        );
+    }
+}
+
+#[test]
+fn what_is_no_file_is_set_aside_and_not_waited_for() {
+    let pipe = |path: &Path| {
+        let made = std::process::Command::new("mkfifo").arg(path).status();
+        assert!(made.unwrap().success());
+    };
+    let Recorded { _folder, catalog } = recorded();
+    let table = catalog.with_extension("events").join("cpu_time");
+    pipe(&table.join("00000004.parquet"));
+    fs::create_dir(table.join("00000005.parquet")).unwrap();
+    std::os::unix::fs::symlink("/nowhere", table.join("00000006.parquet")).unwrap();
+    let trace = Trace::open(&catalog).unwrap();
+    assert_eq!(sum(&trace), (3, 6));
+    assert_eq!(trace.caveats().len(), 3, "{:?}", trace.caveats());
+    let path = catalog.with_file_name("pipe.duckdb");
+    pipe(&path);
+    assert!(matches!(
+        Trace::open(&path),
+        Err(OpenError::NotADatabase(_))
+    ));
+}
+
+#[test]
+fn an_interrupt_blames_no_segment() {
+    let Recorded { _folder, catalog } = recorded();
+    let trace = Trace::open(&catalog).unwrap();
+    let stop = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !stop.load(std::sync::atomic::Ordering::Relaxed) {
+                trace.interrupt();
+            }
+        });
+        for round in 0..200 {
+            // Fails for a reason of its own or is interrupted, also while segments are checked.
+            let failed = trace.query(|connection| {
+                connection.query_row("SELECT error('no') FROM cpu_time", [], |_| Ok(()))
+            });
+            assert!(failed.is_err(), "{round}");
+        }
+        stop.store(true, std::sync::atomic::Ordering::Relaxed);
+    });
+    assert!(trace.caveats().is_empty(), "{:?}", trace.caveats());
+    assert_eq!(sum(&trace), (3, 6));
+}
+
+#[test]
+fn a_description_that_cannot_be_is_refused() {
+    for (column, value) in [("duration_ns", "-5"), ("schema_version", "0")] {
+        let Recorded { _folder, catalog } = recorded();
+        let packed = catalog.with_file_name("packed.duckdb");
+        pack(&catalog, &packed).unwrap();
+        Connection::open(&packed)
+            .and_then(|c| c.execute_batch(&format!("UPDATE trace_info SET {column} = {value}")))
+            .unwrap();
+        let error = Trace::open(&packed).unwrap_err();
+        assert!(
+            matches!(&error, OpenError::NotATrace { why, .. } if why.contains(value)),
+            "{error}"
+        );
+    }
+}
+
 #[test]
 fn wrong_paths_say_what_is_wrong() {
     let folder = tempfile::tempdir().unwrap();
