@@ -1,0 +1,242 @@
+//! From a drawing to the rows of a trace.
+
+use super::info;
+use super::text::{Drawing, Process, Ranges, Step, Waker};
+use ingero_trace::TraceWriter;
+use ingero_trace::rows::{CpuTime, CudaCall, OffCpu, ProcessEvent, ProcessSample};
+use std::collections::BTreeMap;
+use std::path::Path;
+
+impl Drawing {
+    /// Writes the new trace `catalog`.
+    pub(super) fn write(&self, catalog: &Path) {
+        let mut out = Rows {
+            writer: TraceWriter::create(catalog).unwrap_or_else(|error| panic!("{error}")),
+            run_ns: BTreeMap::new(),
+        };
+        let mut end_ns = 0;
+        let mut process_end_ns: BTreeMap<i32, i64> = BTreeMap::new();
+        for (pid, tid, from_ns, steps) in &self.threads {
+            let mut thread = ThreadClock {
+                pid: *pid,
+                tid: *tid,
+                now_ns: *from_ns,
+                ran_ns: 0,
+            };
+            if pid != tid {
+                out.event(
+                    "thread",
+                    *pid,
+                    *tid,
+                    *pid,
+                    &self.processes[pid].name,
+                    *from_ns,
+                    None,
+                );
+            }
+            for step in steps {
+                thread.play(step, &mut out);
+            }
+            end_ns = end_ns.max(thread.now_ns);
+            let end = process_end_ns.entry(*pid).or_default();
+            *end = (*end).max(thread.now_ns);
+        }
+        for (pid, process) in &self.processes {
+            let kind = if process.parent == 1 {
+                "existing"
+            } else {
+                "fork"
+            };
+            let Process {
+                name,
+                parent,
+                from_ns,
+                exit,
+            } = process;
+            out.event(kind, *pid, *pid, *parent, name, *from_ns, None);
+            if exit.is_some() {
+                let at = process_end_ns.get(pid).copied().unwrap_or(end_ns);
+                out.event("exit", *pid, *pid, *parent, name, at, *exit);
+            }
+        }
+        for (pid, ranges) in &self.samples {
+            out.samples(*pid, ranges, end_ns);
+        }
+        let Rows { mut writer, run_ns } = out;
+        for ((ts_ns, pid), run_ns) in run_ns {
+            writer.push(CpuTime {
+                ts_ns,
+                pid,
+                name: self.processes[&pid].name.clone().into(),
+                run_ns,
+                switches: 1,
+            });
+        }
+        let mut info = info(end_ns);
+        info.cores_online = self.online.unwrap_or(info.cores_online);
+        info.cores_usable = self.usable.unwrap_or(info.cores_online);
+        info.cores_affinity = Some(info.cores_usable);
+        writer
+            .finish(&info)
+            .unwrap_or_else(|error| panic!("{error}"));
+    }
+}
+
+/// Where one thread is.
+struct ThreadClock {
+    pid: i32,
+    tid: i32,
+    now_ns: i64,
+    ran_ns: i64,
+}
+
+impl ThreadClock {
+    fn play(&mut self, step: &Step, out: &mut Rows) {
+        match step {
+            Step::Run(ns) => {
+                out.run(self.pid, self.now_ns, *ns);
+                self.now_ns += ns;
+                self.ran_ns += ns;
+            }
+            Step::Wait {
+                state,
+                blocked_ns,
+                runq_ns,
+                waker,
+            } => {
+                let (waker_tid, context) = match waker {
+                    Waker::Unknown => (None, None),
+                    Waker::Thread(tid) => (Some(*tid), Some("task".into())),
+                    Waker::Interrupt => (Some(0), Some("hardirq".into())),
+                };
+                out.writer.push(OffCpu {
+                    ts_ns: self.now_ns,
+                    pid: self.pid,
+                    tid: self.tid,
+                    cpu: 0,
+                    ran_ns: self.ran_ns,
+                    blocked_ns: *blocked_ns,
+                    wake_ns: 0,
+                    runq_ns: *runq_ns,
+                    idle_before: false,
+                    state: (*state).into(),
+                    waker_tid,
+                    // By convention of the drawings a process's threads start with its digits.
+                    waker_pid: waker_tid.map(|tid| tid / 100 * 100),
+                    waker_context: context,
+                    taker_tid: None,
+                    clipped: false,
+                    open: false,
+                    continued: false,
+                });
+                self.now_ns += blocked_ns + runq_ns;
+                self.ran_ns = 0;
+            }
+            Step::Call {
+                name,
+                bytes,
+                inside,
+            } => {
+                let ts_ns = self.now_ns;
+                for step in inside {
+                    self.play(step, out);
+                }
+                let (call, direction) = match name.as_str() {
+                    "sync" => ("cudaStreamSynchronize", None),
+                    "devsync" => ("cudaDeviceSynchronize", None),
+                    "launch" => ("cudaLaunchKernel", None),
+                    "malloc" => ("cudaMalloc", None),
+                    "free" => ("cudaFree", None),
+                    "h2d" => ("cudaMemcpyAsync", Some("h2d".into())),
+                    "d2h" => ("cudaMemcpyAsync", Some("d2h".into())),
+                    other => (other, None),
+                };
+                out.writer.push(CudaCall {
+                    ts_ns,
+                    dur_ns: self.now_ns - ts_ns,
+                    pid: self.pid,
+                    tid: self.tid,
+                    layer: "runtime".into(),
+                    call: call.to_owned().into(),
+                    bytes: *bytes,
+                    direction,
+                    stream: Some(0),
+                    status: Some(0),
+                    open: false,
+                    continued: false,
+                });
+            }
+            Step::Repeat(steps, count) => {
+                for _ in 0..*count {
+                    for step in steps {
+                        self.play(step, out);
+                    }
+                }
+            }
+        }
+    }
+}
+
+struct Rows {
+    writer: TraceWriter,
+    run_ns: BTreeMap<(i64, i32), i64>,
+}
+
+impl Rows {
+    /// Adds running time to the 100 ms buckets that it touches.
+    fn run(&mut self, pid: i32, mut from_ns: i64, ns: i64) {
+        const BUCKET_NS: i64 = 100_000_000;
+        let end_ns = from_ns + ns;
+        while from_ns < end_ns {
+            let bucket = from_ns / BUCKET_NS * BUCKET_NS;
+            let part = end_ns.min(bucket + BUCKET_NS) - from_ns;
+            *self.run_ns.entry((bucket, pid)).or_default() += part;
+            from_ns += part;
+        }
+    }
+
+    #[allow(clippy::too_many_arguments)] // the columns of the table
+    fn event(
+        &mut self,
+        kind: &'static str,
+        pid: i32,
+        tid: i32,
+        parent: i32,
+        name: &str,
+        ts_ns: i64,
+        exit_status: Option<i32>,
+    ) {
+        self.writer.push(ProcessEvent {
+            ts_ns,
+            kind: kind.into(),
+            pid,
+            tid,
+            parent_pid: Some(parent),
+            name: name.to_owned().into(),
+            command_line: None,
+            exit_status,
+            cgroup: None,
+        });
+    }
+
+    fn samples(&mut self, pid: i32, ranges: &Ranges, end_ns: i64) {
+        const EVERY_NS: i64 = 100_000_000;
+        let count = (end_ns / EVERY_NS).max(1);
+        for index in 0..=count {
+            let grown = |name: &str| {
+                let (from, to) = ranges.get(name).copied().unwrap_or_default();
+                from + (to - from) * index / count
+            };
+            self.writer.push(ProcessSample {
+                ts_ns: index * EVERY_NS,
+                pid,
+                rchar_bytes: grown("rchar"),
+                read_bytes: grown("read"),
+                minflt: grown("minflt"),
+                majflt: grown("majflt"),
+                threads: 1,
+                rss_bytes: 1 << 30,
+            });
+        }
+    }
+}
