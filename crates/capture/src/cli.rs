@@ -42,11 +42,11 @@ pub(crate) struct Record {
     pub(crate) output: PathBuf,
 
     /// Record this process, its threads and its children.
-    #[arg(long, value_name = "PID", value_parser = clap::value_parser!(i32).range(1..))]
+    #[arg(long, value_name = "PID", allow_negative_numbers = true, value_parser = clap::value_parser!(i32).range(1..))]
     pub(crate) pid: Option<i32>,
 
     /// End the recording after this time; a recorded command goes on running.
-    #[arg(long, value_name = "SECONDS", value_parser = parse_seconds)]
+    #[arg(long, value_name = "SECONDS", allow_negative_numbers = true, value_parser = parse_seconds)]
     pub(crate) duration: Option<Duration>,
 
     /// The command to run and record, as the user who called sudo.
@@ -54,14 +54,19 @@ pub(crate) struct Record {
     pub(crate) command: Vec<OsString>,
 }
 
+/// 31 years; larger numbers would not fit into every clock.
+const LONGEST_S: f64 = 1e9;
+
 fn parse_seconds(text: &str) -> Result<Duration, String> {
     let seconds: f64 = text
         .parse()
         .map_err(|_| "not a number of seconds".to_owned())?;
-    if seconds > 0.0 && seconds <= 1e9 {
+    if seconds > 0.0 && seconds <= LONGEST_S {
         Ok(Duration::from_secs_f64(seconds))
     } else {
-        Err("must be more than 0 seconds".to_owned())
+        Err(format!(
+            "must be more than 0 and at most {LONGEST_S} seconds"
+        ))
     }
 }
 

@@ -33,7 +33,7 @@ impl RecordError {
     pub(crate) fn exit_code(&self) -> ExitCode {
         ExitCode::from(match self {
             Self::Launch(LaunchError::NotFound(_)) => 127,
-            Self::Launch(LaunchError::NotExecutable { .. }) => 126,
+            Self::Launch(LaunchError::NotExecutable { .. } | LaunchError::NoInterpreter(_)) => 126,
             _ => 125,
         })
     }

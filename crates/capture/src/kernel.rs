@@ -40,7 +40,12 @@ pub(crate) enum KernelError {
     Btf(#[from] aya::BtfError),
     #[error("cannot create the maps of the kernel programs: {0}")]
     Load(#[from] aya::EbpfError),
-    #[error("the kernel refused the program {name}: {}", refusal(source))]
+    #[error(
+        "the kernel refused the program {name}: {}. Please report it, with the output of `uname -r`, at \
+         {}/issues",
+        refusal(source),
+        env!("CARGO_PKG_REPOSITORY")
+    )]
     Program { name: String, source: ProgramError },
     #[error("the compiled kernel programs have no {0}")]
     Missing(String),

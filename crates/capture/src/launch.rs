@@ -12,14 +12,25 @@ use std::path::{Path, PathBuf};
 pub(crate) enum LaunchError {
     #[error("command not found: {0}")]
     NotFound(String),
+    #[error(
+        "cannot run {0}: the interpreter that it names (its first line, or its dynamic loader) is missing"
+    )]
+    NoInterpreter(String),
     #[error("cannot run {command}: {source}")]
     NotExecutable { command: String, source: io::Error },
     #[error("the command contains a zero byte")]
     ZeroByte,
     #[error("cannot start a process for the command: {0}")]
     Fork(#[source] io::Error),
-    #[error("SUDO_UID is {uid}, but that user cannot be looked up: {source}")]
+    #[error(
+        "SUDO_UID is {uid}, but that user cannot be looked up: {source}. Unset it to run the command as root"
+    )]
     User { uid: libc::uid_t, source: io::Error },
+    #[error(
+        "SUDO_UID is {uid:?} and SUDO_GID is {gid:?}, which name no user: start the recorder with \
+         sudo, or unset both to run the command as root"
+    )]
+    SudoVariables { uid: OsString, gid: OsString },
 }
 
 /// The user who called sudo.
@@ -43,12 +54,24 @@ pub(crate) struct Held {
 
 /// The user who called sudo, or `None` if nobody did.
 pub(crate) fn sudo_user() -> Result<Option<User>, LaunchError> {
-    let number = |name: &str| std::env::var(name).ok()?.parse().ok();
-    let (Some(uid), Some(gid)) = (number("SUDO_UID"), number("SUDO_GID")) else {
-        return Ok(None);
-    };
+    let (uid, gid) = (std::env::var_os("SUDO_UID"), std::env::var_os("SUDO_GID"));
     // SAFETY: geteuid takes and returns numbers only.
-    if uid == 0 || unsafe { libc::geteuid() } != 0 {
+    if (uid.is_none() && gid.is_none()) || unsafe { libc::geteuid() } != 0 {
+        return Ok(None);
+    }
+    // The largest number is none: the system calls take it for "leave it as it is".
+    let number = |value: &Option<OsString>| {
+        let number: u32 = value.as_ref()?.to_str()?.parse().ok()?;
+        (number != u32::MAX).then_some(number)
+    };
+    // Guessing would run the command as root.
+    let (Some(uid), Some(gid)) = (number(&uid), number(&gid)) else {
+        return Err(LaunchError::SudoVariables {
+            uid: uid.unwrap_or_default(),
+            gid: gid.unwrap_or_default(),
+        });
+    };
+    if uid == 0 {
         return Ok(None);
     }
     look_up(uid, gid)
@@ -118,6 +141,9 @@ pub(crate) fn environment(user: Option<&User>) -> Vec<(OsString, OsString)> {
 /// The file that a command name stands for, found as a shell would.
 fn find_program(name: &OsStr, search_path: Option<&OsStr>) -> Result<PathBuf, LaunchError> {
     let display = || name.to_string_lossy().into_owned();
+    if name.is_empty() {
+        return Err(LaunchError::NotFound("its name is empty".to_owned()));
+    }
     if name.as_bytes().contains(&b'/') {
         return match check_program(Path::new(name)) {
             Ok(()) => Ok(name.into()),
@@ -231,6 +257,9 @@ impl Held {
         };
         let source = io::Error::from_raw_os_error(i32::from_ne_bytes(errno));
         // The program itself was there before: what is missing now is its interpreter.
+        if source.kind() == io::ErrorKind::NotFound {
+            return Err(LaunchError::NoInterpreter(self.command));
+        }
         Err(LaunchError::NotExecutable {
             command: self.command,
             source,

@@ -1,6 +1,7 @@
 //! What must hold before anything is started or created.
 
 use crate::procfs;
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
 /// Why this machine, this user or these arguments cannot record.
@@ -24,6 +25,10 @@ pub(crate) enum PreflightError {
     Ended(i32),
     #[error("{tid} is a thread of process {pid}: use --pid {pid}")]
     Thread { tid: i32, pid: i32 },
+    #[error("process {0} is a kernel thread: give the process of the job")]
+    KernelThread(i32),
+    #[error("process {0} is this recorder: give the process of the job")]
+    Itself(i32),
     #[error("cannot write {}: the name of a trace ends in .duckdb", .0.display())]
     OutputName(PathBuf),
     #[error("{} is there already: choose another name, or remove it first", .0.display())]
@@ -78,6 +83,13 @@ pub(crate) fn check_pid(pid: i32) -> Result<(), PreflightError> {
     if procfs::stat(pid).is_none_or(|stat| matches!(stat.state, 'Z' | 'X')) {
         return Err(PreflightError::Ended(pid));
     }
+    if pid == std::process::id() as i32 {
+        return Err(PreflightError::Itself(pid));
+    }
+    // Only kernel threads have no memory of their own.
+    if procfs::field(&status, "VmSize").is_none() {
+        return Err(PreflightError::KernelThread(pid));
+    }
     Ok(())
 }
 
@@ -86,6 +98,7 @@ pub(crate) fn check_output(output: &Path) -> Result<(), PreflightError> {
     if output
         .extension()
         .is_none_or(|extension| extension != "duckdb")
+        || output.as_os_str().as_bytes().ends_with(b"/")
     {
         return Err(PreflightError::OutputName(output.to_owned()));
     }

@@ -109,6 +109,46 @@ fn a_command_runs_as_the_user_who_called_sudo_and_owns_the_trace() {
 }
 
 #[test]
+fn a_user_who_cannot_be_told_is_not_taken_for_root() {
+    // SAFETY: takes nothing and returns a number.
+    if unsafe { libc::geteuid() } != 0 {
+        println!("skipped: only root runs commands as somebody else");
+        return;
+    }
+    for (uid, gid) in [
+        ("abc", "1000"),
+        ("-1", "-1"),
+        ("1000", ""),
+        ("65534", "4294967295"),
+        ("54321", "54321"),
+    ] {
+        let recording = Recording::new();
+        let mut command = recording.command(["--", "true"]);
+        command.env("SUDO_UID", uid).env("SUDO_GID", gid);
+        let output = expect_status(&mut command, 125);
+        assert!(
+            stderr(&output).contains("to run the command as root"),
+            "{output:?}"
+        );
+        assert!(recording.is_empty());
+    }
+}
+
+#[test]
+fn the_recorder_does_not_record_itself() {
+    let recording = Recording::new();
+    let output = expect_status(
+        Command::new("sh")
+            .args(["-c", "exec \"$0\" record -o \"$1\" --pid $$"])
+            .arg(env!("CARGO_BIN_EXE_ingero-capture"))
+            .arg(recording.path()),
+        125,
+    );
+    assert!(stderr(&output).contains("is this recorder"), "{output:?}");
+    assert!(recording.is_empty());
+}
+
+#[test]
 fn what_cannot_be_recorded_is_refused_and_leaves_nothing() {
     let refused = |arguments: &[&str], status: i32, message: &str| {
         let recording = Recording::new();
@@ -126,10 +166,17 @@ fn what_cannot_be_recorded_is_refused_and_leaves_nothing() {
     );
     refused(&["--", "/tmp"], 126, "cannot run /tmp");
     refused(&["--pid", "4194304"], 125, "there is no process 4194304");
+    refused(&["--", ""], 127, "command not found: its name is empty");
+    // The first kernel thread on every Linux.
+    refused(&["--pid", "2"], 125, "is a kernel thread");
+    refused(&["--pid", "-5"], 2, "is not in 1..");
     refused(&["--pid", "x"], 2, "invalid value");
     refused(&["--pid", "1", "--", "true"], 2, "cannot be used with");
     refused(&[], 2, "required");
-    refused(&["--duration=-1", "--pid", "1"], 2, "--duration");
+    for duration in ["-1", "0", "1e300", "NaN"] {
+        let arguments = ["--duration", duration, "--pid", "1"];
+        refused(&arguments, 2, "more than 0 and at most");
+    }
 }
 
 #[test]
@@ -148,6 +195,8 @@ fn outputs_that_cannot_be_written_are_refused() {
     let output = expect_status(&mut recorder(&at("missing/t.duckdb")), 125);
     assert!(stderr(&output).contains("cannot write into"), "{output:?}");
     let output = expect_status(&mut recorder(&at("t.parquet")), 125);
+    assert!(stderr(&output).contains("ends in .duckdb"), "{output:?}");
+    let output = expect_status(&mut recorder(&at("t.duckdb/")), 125);
     assert!(stderr(&output).contains("ends in .duckdb"), "{output:?}");
     std::fs::write(at("t.duckdb"), "mine").unwrap();
     let output = expect_status(&mut recorder(&at("t.duckdb")), 125);
@@ -191,7 +240,7 @@ fn a_script_without_its_interpreter_is_refused_and_leaves_nothing() {
         &mut recording.command(["--".as_ref(), script.as_os_str()]),
         126,
     );
-    assert!(stderr(&output).contains("cannot run"), "{output:?}");
+    assert!(stderr(&output).contains("interpreter"), "{output:?}");
     assert!(recording.is_empty());
 }
 
