@@ -248,7 +248,7 @@ fn unexplained(case: &Case<'_>, loss: f64) -> Said {
         Code::HostUnexplained,
         Confidence::Medium,
         format!(
-            "The host leaves the GPU without work for up to {} of the time, and none of the known causes fits. Where the feeder's time went: {}.",
+            "For up to {} of the time the job does not wait for the GPU's kernels but is held up on the host, and none of the known causes fits. Where the feeder's time went: {}.",
             percent(loss),
             told.join(", ")
         ),
