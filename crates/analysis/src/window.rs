@@ -64,15 +64,17 @@ impl Window {
             );
         }
         let end = end_ms.unwrap_or(last_ms).min(last_ms);
-        if end < start || (end == start && end_ms.is_some()) {
+        let to_ns = |ms: f64| (ms * NS_PER_MS).round() as i64;
+        let window = Self {
+            start_ns: to_ns(start),
+            end_ns: to_ns(end).min(info.duration_ns),
+        };
+        // Only a recording without length has an empty window, if none was asked for.
+        if window.end_ns < window.start_ns || (window.dur_ns() == 0 && end_ms.is_some()) {
             let allowed = format!("end_ms must be greater, and {inside}");
             return refuse("start_ms", start, "is not before end_ms", allowed);
         }
-        let to_ns = |ms: f64| (ms * NS_PER_MS).round() as i64;
-        Ok(Self {
-            start_ns: to_ns(start),
-            end_ns: to_ns(end).min(info.duration_ns),
-        })
+        Ok(window)
     }
 
     /// Its length.
@@ -152,7 +154,7 @@ mod tests {
                 .unwrap_err()
                 .starts_with("end_ms=NaN ")
         );
-        for (start, end) in [(500.0, 400.0), (500.0, 500.0)] {
+        for (start, end) in [(500.0, 400.0), (500.0, 500.0), (500.0, 500.000_000_1)] {
             assert!(
                 window(Some(start), Some(end))
                     .unwrap_err()

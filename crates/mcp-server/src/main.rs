@@ -1,6 +1,7 @@
 //! The server that lets an assistant ask about a recording, and the same questions from a shell.
 
 mod arguments;
+mod cursor;
 mod explain;
 mod output;
 mod prompt;

@@ -1,5 +1,6 @@
 //! What a tool is: a name, schemas, and a function from arguments to an answer.
 
+use crate::cursor;
 use crate::session::Session;
 use crate::text;
 use ingero_analysis::AnalysisError;
@@ -58,8 +59,15 @@ impl Tool {
     }
 
     /// Its answer, with all text in it cleaned.
-    pub(crate) fn answer(&self, session: &Session, arguments: Value) -> Result<Value, ToolError> {
-        let mut answer = (self.run)(session, arguments).map_err(|error| match error {
+    pub(crate) fn answer(
+        &self,
+        session: &Session,
+        mut arguments: Value,
+    ) -> Result<Value, ToolError> {
+        let list = cursor::list(self.name, &arguments);
+        let opened = cursor::open(&mut arguments, list);
+        let answered = opened.and_then(|()| (self.run)(session, arguments));
+        let mut answer = answered.map_err(|error| match error {
             ToolError::Arguments(why) => ToolError::Arguments(format!(
                 "{why}. Arguments that work for {}: {}",
                 self.name, self.example
@@ -67,6 +75,7 @@ impl Tool {
             error => error,
         })?;
         make_safe(&mut answer);
+        cursor::seal(&mut answer, list);
         Ok(answer)
     }
 }

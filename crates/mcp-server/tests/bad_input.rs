@@ -160,7 +160,7 @@ fn arguments_that_do_not_fit_are_named_with_what_would() {
             (json!({"cursor": "abc"}), &["cursor=\"abc\"", "next_cursor"]),
             (
                 json!({"cursor": "500.1250000000"}),
-                &["row 500", "end of the list"],
+                &["next_cursor", "same tool"],
             ),
         ] {
             let why = client.refusal("top_offcpu", arguments.clone());
@@ -168,6 +168,25 @@ fn arguments_that_do_not_fit_are_named_with_what_would() {
                 assert!(why.contains(part), "{arguments}: {why}");
             }
         }
+    }
+}
+
+#[test]
+fn a_cursor_goes_on_with_its_own_list_only() {
+    let drawn = draw(JOB);
+    let mut client = Client::start(&drawn.path(), ERAS[0]);
+    let first = client.structured("list_processes", json!({"limit": 1}));
+    let cursor = first["next_cursor"].as_str().unwrap();
+    // Another limit is another length of the pages of the same list.
+    client.structured("list_processes", json!({"limit": 2, "cursor": cursor}));
+    let edited = cursor.replacen('1', "2", 1);
+    for (tool, arguments) in [
+        ("top_offcpu", json!({"limit": 1, "cursor": cursor})),
+        ("list_processes", json!({"start_ms": 100, "cursor": cursor})),
+        ("list_processes", json!({"cursor": edited})),
+    ] {
+        let why = client.refusal(tool, arguments.clone());
+        assert!(why.contains("same tool"), "{tool} {arguments}: {why}");
     }
 }
 

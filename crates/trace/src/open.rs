@@ -79,10 +79,7 @@ impl Trace {
             }),
         };
         let info = trace.info().map_err(|source| match source {
-            QueryError::NoInfo => OpenError::NotATrace {
-                path: path.to_owned(),
-                why: "its trace_info is empty".to_owned(),
-            },
+            QueryError::NoInfo if trace.caveats().is_empty() => OpenError::Nothing(path.to_owned()),
             source => OpenError::Info {
                 path: path.to_owned(),
                 source,

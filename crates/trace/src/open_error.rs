@@ -40,6 +40,9 @@ pub enum OpenError {
         /// What is missing.
         why: String,
     },
+    /// The recorder has stored nothing in it.
+    #[error("{} holds nothing yet: its recorder stores the first rows after 2 s; if it runs no more, it was killed before", .0.display())]
+    Nothing(PathBuf),
     /// The catalog is there, its segments are not.
     #[error(
         "{} is the catalog of a trace, but the folder {} with its events is missing: keep the two side by side, or share a file made by `ingero-mcp pack`",
