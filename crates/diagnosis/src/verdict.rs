@@ -40,6 +40,19 @@ pub fn diagnose(features: &Features) -> Diagnosis {
         );
     }
     let Some(case) = Case::of(features) else {
+        let window_s = (features.window_end_ms - features.window_start_ms) / 1e3;
+        if window_s < SHORTEST_S {
+            // Every job does nothing for a moment.
+            return state(
+                Code::Insufficient,
+                Confidence::High,
+                format!(
+                    "No work was given to the GPU, but {} are too short to call the job idle.",
+                    duration(window_s)
+                ),
+                vec!["ask again about a second or more".to_owned()],
+            );
+        }
         let summary = match &features.feeder {
             Some(feeder) => format!(
                 "The GPU was given no work: process {} called CUDA, but launched nothing and copied nothing in this window.",

@@ -224,6 +224,21 @@ fn numbers_may_be_texts_and_whole_numbers_may_have_a_fraction_of_zero() {
 }
 
 #[test]
+fn a_moment_without_work_is_not_called_idle() {
+    // The thread computes from 95 ms on.
+    let drawn = draw(
+        "process 100 python
+         thread 100 100: malloc(1) (R20 h2d(1,4000000) launch(1) sync(R4 Q2 R4))*3 R900",
+    );
+    let mut client = Client::start(&drawn.path(), ERAS[0]);
+    for (end_ms, verdict) in [(201, "INSUFFICIENT"), (900, "IDLE")] {
+        let window = json!({"start_ms": 200, "end_ms": end_ms});
+        let answer = client.structured("explain_bottleneck", window);
+        assert_eq!(answer["verdict"]["code"], verdict, "{answer}");
+    }
+}
+
+#[test]
 fn a_window_that_reaches_beyond_the_end_ends_with_the_recording() {
     let drawn = draw(JOB);
     let mut client = Client::start(&drawn.path(), ERAS[0]);
