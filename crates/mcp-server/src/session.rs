@@ -10,8 +10,9 @@ use std::sync::{Arc, OnceLock};
 #[derive(Debug)]
 pub(crate) struct Session {
     pub(crate) trace: Trace,
-    /// Who does what does not change any more once the recording has ended.
-    roles: OnceLock<Arc<Roles>>,
+    /// The id of a recording that has ended, and who does what in it, which does not change any
+    /// more. The files may be replaced by those of another recording.
+    roles: OnceLock<(String, Arc<Roles>)>,
 }
 
 impl Session {
@@ -24,12 +25,15 @@ impl Session {
 
     /// Who does what in the job.
     pub(crate) fn roles(&self, info: &TraceInfo) -> Result<Arc<Roles>, AnalysisError> {
-        if let Some(known) = self.roles.get() {
+        if let Some((trace_id, known)) = self.roles.get()
+            && *trace_id == info.trace_id
+        {
             return Ok(Arc::clone(known));
         }
         let found = Arc::new(roles(&self.trace)?);
         if info.ended {
-            return Ok(Arc::clone(self.roles.get_or_init(|| found)));
+            self.roles
+                .get_or_init(|| (info.trace_id.clone(), Arc::clone(&found)));
         }
         Ok(found)
     }

@@ -13,7 +13,7 @@ use crate::schema::tables;
 use crate::segments::{self, table_folder};
 use crate::views::{attach, define_empty_tables, define_packed_views, define_segment_view, lock};
 use duckdb::{Connection, InterruptHandle};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -31,6 +31,8 @@ struct State {
     connection: Connection,
     /// Segments set aside, with the reason.
     bad: BTreeMap<PathBuf, String>,
+    /// Tables without a segment: the recorder gives every table one, so files were removed.
+    stripped: BTreeSet<&'static str>,
     /// The names of the segments that each table's view reads now.
     listed: BTreeMap<&'static str, Vec<String>>,
 }
@@ -75,6 +77,7 @@ impl Trace {
             state: Mutex::new(State {
                 connection,
                 bad: BTreeMap::new(),
+                stripped: BTreeSet::new(),
                 listed: BTreeMap::new(),
             }),
         };
@@ -170,7 +173,11 @@ impl Trace {
 
     /// What a reader must know about the state of the files.
     pub fn caveats(&self) -> Vec<String> {
-        self.lock_state()
+        let state = self.lock_state();
+        let stripped = state.stripped.iter().map(|table| {
+            format!("all segments of {table} were removed; its rows are missing from the answers")
+        });
+        state
             .bad
             .iter()
             .map(|(path, why)| {
@@ -182,6 +189,7 @@ impl Trace {
                     name.to_string_lossy()
                 )
             })
+            .chain(stripped)
             .collect()
     }
 
@@ -201,7 +209,13 @@ impl State {
                 source,
             };
             let mut names = Vec::new();
-            for segment in segments::list(&folder).map_err(list_error)? {
+            let segments = segments::list(&folder).map_err(list_error)?;
+            if segments.is_empty() {
+                self.stripped.insert(table);
+            } else {
+                self.stripped.remove(table);
+            }
+            for segment in segments {
                 let name = segment.file_name();
                 let known = self
                     .listed

@@ -142,10 +142,7 @@ fn a_trace_can_be_read_while_it_grows() {
     let folder = tempfile::tempdir().unwrap();
     let catalog = folder.path().join("t.duckdb");
     let mut writer = TraceWriter::create(&catalog).unwrap();
-    assert!(matches!(
-        Trace::open(&catalog),
-        Err(OpenError::NotATrace { .. })
-    ));
+    assert!(matches!(Trace::open(&catalog), Err(OpenError::Nothing(_))));
     writer.push(cpu_time(0, 5));
     writer.flush(&info(1)).unwrap();
     let trace = loop {
@@ -311,6 +308,22 @@ fn what_is_no_file_is_set_aside_and_not_waited_for() {
         Trace::open(&path),
         Err(OpenError::NotADatabase(_))
     ));
+}
+
+#[test]
+fn a_table_without_segments_is_named() {
+    let Recorded { _folder, catalog } = recorded();
+    let trace = Trace::open(&catalog).unwrap();
+    assert_eq!(sum(&trace), (3, 6));
+    assert!(trace.caveats().is_empty());
+    let table = catalog.with_extension("events").join("cpu_time");
+    fs::remove_file(table.join("00000000-00000003.parquet")).unwrap();
+    assert_eq!(sum(&trace), (0, 0));
+    let caveats = trace.caveats();
+    assert!(
+        caveats.len() == 1 && caveats[0].contains("cpu_time were removed"),
+        "{caveats:?}"
+    );
 }
 
 #[test]
