@@ -147,8 +147,8 @@ fn a_trace_can_be_read_while_it_grows() {
     writer.flush(&info(1)).unwrap();
     let trace = loop {
         match Trace::open(&catalog) {
+            Ok(trace) => break trace,
             Err(OpenError::Nothing(_)) => std::thread::yield_now(),
-            Err(OpenError::NotATrace { .. }) => std::thread::yield_now(),
             Err(error) => panic!("{error}"),
         }
     };
