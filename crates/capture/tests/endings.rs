@@ -47,13 +47,16 @@ fn signals_end_a_recording_properly() {
         (libc::SIGINT, 130, "target exited"),
     ] {
         let recording = Recording::new();
-        let mut recorder = Guard(
-            recording
-                .command(["--", "sleep", "100"])
-                .stderr(Stdio::null())
-                .spawn()
-                .unwrap(),
-        );
+        let mut command = recording.command(["--", "sleep", "100"]);
+        // Whoever started the tests in the background of a script had SIGINT ignored in all of them.
+        // SAFETY: signal() may be called between fork and exec.
+        unsafe {
+            command.pre_exec(|| {
+                libc::signal(libc::SIGINT, libc::SIG_DFL);
+                Ok(())
+            });
+        }
+        let mut recorder = Guard(command.stderr(Stdio::null()).spawn().unwrap());
         eventually("the recording has begun", || {
             recording.lasts(Duration::from_millis(1))
         });
