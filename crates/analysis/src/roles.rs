@@ -28,6 +28,8 @@ pub struct Feeder {
     pub call_ns: i64,
     /// Calls of the thread that hand work to the GPU.
     pub submissions: i64,
+    /// Its first CUDA call.
+    pub first_ns: i64,
 }
 
 /// A process that prepares data for a feeder.
@@ -121,6 +123,7 @@ struct Process {
     name: String,
     command_line: Option<String>,
     executed: bool,
+    ended_ns: Option<i64>,
 }
 
 #[derive(Debug)]
@@ -151,17 +154,20 @@ impl Seen {
             let call: String = row.get(2)?;
             let call_ns: i64 = row.get(3)?;
             let calls: i64 = row.get(4)?;
+            let first_ns: i64 = row.get(5)?;
             let submissions = if call_kind(&call).submits() { calls } else { 0 };
             match callers.last_mut() {
                 Some(caller) if (caller.pid, caller.tid) == (pid, tid) => {
                     caller.call_ns += call_ns;
                     caller.submissions += submissions;
+                    caller.first_ns = caller.first_ns.min(first_ns);
                 }
                 _ => callers.push(Feeder {
                     pid,
                     tid,
                     call_ns,
                     submissions,
+                    first_ns,
                 }),
             }
         }
@@ -173,6 +179,7 @@ impl Seen {
                     name: row.get(2)?,
                     command_line: row.get(3)?,
                     executed: row.get(4)?,
+                    ended_ns: row.get(5)?,
                 };
                 Ok((row.get(0)?, process))
             })?
@@ -255,6 +262,19 @@ impl Seen {
             .iter()
             .copied()
             .max_by_key(|&feeder| exchanges(feeder))?;
+        // What ended before the feeder used the GPU prepared nothing for it: a launcher's helpers.
+        let began_ns = self
+            .callers
+            .iter()
+            .filter(|caller| caller.pid == partner)
+            .map(|caller| caller.first_ns)
+            .min();
+        if process
+            .ended_ns
+            .is_some_and(|ended| began_ns.is_some_and(|began| ended < began))
+        {
+            return None;
+        }
         if exchanges(partner) >= WORKER_WAKES {
             return Some(partner);
         }
@@ -345,6 +365,17 @@ mod tests {
         assert_eq!(roles.of(400), Role::Other);
         assert_eq!(roles.of(100), Role::Feeder);
         assert!(roles.pin_threads.is_empty());
+    }
+
+    #[test]
+    fn helpers_of_the_launcher_are_no_workers() {
+        let drawn = draw(
+            "process 100 bash
+             process 200 bash parent=100 exit=0
+             thread 100 100: (S1<200)*5 R300 malloc(1) (launch(0.01) sync(5))*5
+             thread 200 200: R10",
+        );
+        assert!(roles(&drawn.open()).unwrap().workers.is_empty());
     }
 
     #[test]

@@ -91,6 +91,15 @@ fn numbers_in(folder: &Path) -> Vec<i32> {
         .collect()
 }
 
+/// The most memory that the recorder has had, 0 if the kernel does not say.
+pub(crate) fn own_peak_bytes() -> u64 {
+    read_lossy("/proc/self/status")
+        .as_deref()
+        .and_then(|status| field(status, "VmHWM"))
+        .and_then(|value| value.strip_suffix(" kB")?.trim().parse::<u64>().ok())
+        .map_or(0, |kib| kib * 1024)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

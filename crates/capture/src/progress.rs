@@ -13,6 +13,8 @@ pub(crate) struct Figures {
     pub(crate) bytes: u64,
     /// CPU time of the recorder as a share of one CPU.
     pub(crate) recorder_cpu: f64,
+    /// The most memory that the recorder had.
+    pub(crate) recorder_bytes: u64,
 }
 
 /// The line on stderr. Without a terminal nothing is written until the end.
@@ -48,11 +50,12 @@ impl Progress {
 
 fn line(figures: &Figures) -> String {
     format!(
-        "ingero: {:.1} s, {} events, {} lost, {:.1} MB, recorder {:.1}% of a CPU",
+        "ingero: {:.1} s, {} events, {} lost, {:.1} MB on disk, recorder {:.1}% of a CPU and {:.0} MB",
         figures.seconds,
         figures.events,
         figures.lost,
         figures.bytes as f64 / 1e6,
         100.0 * figures.recorder_cpu,
+        figures.recorder_bytes as f64 / 1e6,
     )
 }

@@ -293,6 +293,7 @@ impl Session {
             lost: self.lost_total,
             bytes: stats.bytes,
             recorder_cpu: cpu_s / seconds.max(1e-9),
+            recorder_bytes: procfs::own_peak_bytes(),
         }
     }
 

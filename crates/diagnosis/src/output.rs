@@ -105,6 +105,17 @@ pub struct Gain {
     pub high: f64,
 }
 
+impl Gain {
+    /// As a person says it.
+    pub fn in_words(self) -> String {
+        if self.low < 1.05 {
+            format!("up to {:.1} times as fast", self.high)
+        } else {
+            format!("{:.1} to {:.1} times as fast", self.low, self.high)
+        }
+    }
+}
+
 /// A change to make.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct Advice {

@@ -35,8 +35,8 @@ pub fn diagnose(features: &Features) -> Diagnosis {
         return state(
             Code::Insufficient,
             Confidence::High,
-            "No CUDA library was probed in this recording, so nothing can be said about what the GPU waited for.".to_owned(),
-            vec!["record with the job started by ingero-capture, and see in trace_info why no library was probed".to_owned()],
+            "No process of the job loaded a CUDA runtime library (libcudart) that could be probed, so nothing can be said about what the GPU waited for: the job uses no CUDA, calls the driver directly, or has the runtime linked statically.".to_owned(),
+            vec!["list_processes shows what the job did instead".to_owned()],
         );
     }
     let Some(case) = Case::of(features) else {
@@ -193,10 +193,7 @@ fn name_causes(case: &Case<'_>, first: &Finding, all: &[Finding]) -> Said {
     if let Some(advice) = first.advice.first() {
         summary.push_str(&format!(" Do: {}", advice.change));
         if let Some(gain) = advice.expected_speedup {
-            summary.push_str(&format!(
-                " (expected: {:.1} to {:.1} times as fast)",
-                gain.low, gain.high
-            ));
+            summary.push_str(&format!(" (expected: {})", gain.in_words()));
         }
         summary.push('.');
     }
@@ -207,14 +204,11 @@ fn name_causes(case: &Case<'_>, first: &Finding, all: &[Finding]) -> Said {
             percent(other.share)
         ));
     }
-    let mut next: Vec<String> = Vec::new();
-    let mut asked: Vec<&str> = vec!["explain_bottleneck"];
-    for evidence in all.iter().flat_map(|finding| &finding.evidence) {
-        if !asked.contains(&evidence.tool.as_str()) {
-            asked.push(&evidence.tool);
-            next.push(format!("{} shows: {}", evidence.tool, evidence.fact));
-        }
-    }
+    let next = vec![
+        "list_processes compares the CPU time of the workers with their lifetimes, and names the CPUs that the job may use".to_owned(),
+        format!("top_offcpu with pid {} and by thread shows who ended the feeder's waits", case.feeder.pid),
+        "cuda_wait_latency lists the longest gaps in which the GPU was handed nothing".to_owned(),
+    ];
     (first.code, first.confidence, summary, next)
 }
 
@@ -248,8 +242,16 @@ fn unexplained(case: &Case<'_>, loss: f64) -> Said {
     let told: Vec<String> = parts
         .iter()
         .take(3)
-        .map(|(part, share)| format!("it {} for {}", part.meaning(), percent(*share)))
+        .map(|(part, share)| {
+            let rate = if *part == Part::Copy {
+                copy_rate(case)
+            } else {
+                String::new()
+            };
+            format!("it {} for {}{rate}", part.meaning(), percent(*share))
+        })
         .collect();
+    let neighbours = neighbours(case);
     let mut next: Vec<String> = parts
         .iter()
         .take(2)
@@ -261,11 +263,44 @@ fn unexplained(case: &Case<'_>, loss: f64) -> Said {
         Code::HostUnexplained,
         Confidence::Medium,
         format!(
-            "For up to {} of the time the job does not wait for the GPU's kernels but is held up on the host, and none of the known causes fits. Where the feeder's time went: {}.",
+            "For up to {} of the time the job does not wait for the GPU's kernels but is held up on the host, and none of the known causes fits. Where the feeder's time went: {}.{neighbours}",
             percent(loss),
             told.join(", ")
         ),
         next,
+    )
+}
+
+/// How fast the copies to the device went.
+fn copy_rate(case: &Case<'_>) -> String {
+    let seconds = case.feeder.budget.seconds(Part::Copy);
+    if seconds <= 0.0 {
+        return String::new();
+    }
+    let gigabytes = case.feeder.h2d_bytes as f64 / 1e9;
+    format!(" ({gigabytes:.1} GB at {:.1} GB/s)", gigabytes / seconds)
+}
+
+/// Who else used the CPUs, where the feeder or its workers wanted for them.
+fn neighbours(case: &Case<'_>) -> String {
+    let wanted = case.share(case.exposed(&[Part::CpuWait, Part::LoaderCpuWait]));
+    if wanted < WORTH_NAMING {
+        return String::new();
+    }
+    let contention = case.contention;
+    let most = contention
+        .top_other
+        .as_ref()
+        .map_or_else(String::new, |(name, pid, seconds)| {
+            format!(
+                ", {name} (process {pid}) the most with {}",
+                duration(*seconds)
+            )
+        });
+    format!(
+        " While the job's threads waited for a CPU, the job itself used {} of the CPUs and processes outside it {}{most}.",
+        percent(contention.job_share),
+        percent(contention.other_share)
     )
 }
 

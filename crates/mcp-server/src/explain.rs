@@ -58,7 +58,7 @@ fn budget(page: &mut Page, diagnosis: &Diagnosis) {
     page.line("");
     match &diagnosis.feeder {
         Some(feeder) => page.line(&format!(
-            "Where the time of the feeder went (thread {} of process {}, {}, {} steps, {:.1} to {:.1} s)",
+            "Where the time of the feeder went (thread {} of process {}, {}, {} steps from {:.1} to {:.1} s, without start-up)",
             feeder.tid,
             feeder.pid,
             text::name(&feeder.name),
@@ -120,10 +120,7 @@ fn show_advice(page: &mut Page, advice: &Advice) {
     }
     page.paragraph("      because ", &advice.why);
     if let Some(gain) = advice.expected_speedup {
-        page.paragraph(
-            "      expected: ",
-            &format!("{:.2} to {:.2} times as fast", gain.low, gain.high),
-        );
+        page.paragraph("      expected: ", &gain.in_words());
     }
     page.paragraph("      check: ", &advice.check);
 }

@@ -7,8 +7,8 @@
 //! to the device follows it).
 
 use super::{
-    DataSource, Outcome, data_evidence, data_source, evidence, index_batches, ruled_out,
-    unknown_work,
+    DataSource, Outcome, cheaper_batches, data_evidence, data_source, evidence, index_batches,
+    ruled_out, unknown_work,
 };
 use crate::case::{Case, WORTH_NAMING};
 use crate::features::{Loader, Part};
@@ -78,7 +78,7 @@ fn with_workers(case: &Case<'_>, loader: &Loader) -> Outcome {
     ];
     if let Some(counted) = counted {
         facts.push(evidence(
-            "list_processes",
+            "explain_bottleneck",
             format!(
                 "a step takes {} of worker CPU time, and {} without its wait for the workers",
                 duration(counted.cpu_per_step_s),
@@ -166,9 +166,9 @@ fn advice_with_workers(case: &Case<'_>, counted: Option<WorkerCount>, cost_s: f6
     }
     if let Some(counted) = counted.filter(WorkerCount::cpu_short) {
         advice.push(Advice {
-            change: "make preparing a batch cheaper: cache or resize the data offline, use a faster decoder, or prepare on the GPU".to_owned(),
+            change: cheaper_batches(data_source(case)).to_owned(),
             why: format!(
-                "it would take {} busy workers to keep the GPU fed, and the CPUs carry {}: no number of workers is enough",
+                "it would take {} busy workers to keep the GPU fed with a tenth to spare, and the CPUs carry {}: no number of workers is enough",
                 counted.need, counted.cap
             ),
             snippet: None,

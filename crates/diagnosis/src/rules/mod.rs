@@ -127,7 +127,19 @@ fn data_evidence(case: &Case<'_>) -> Evidence {
         (_, Some(read)) => format!("{who} read {} per step through read calls", bytes(read)),
         (_, None) => format!("what {who} read was not sampled"),
     };
-    evidence("list_processes", fact)
+    evidence("explain_bottleneck", fact)
+}
+
+/// What makes a batch cheaper to prepare.
+fn cheaper_batches(source: DataSource) -> &'static str {
+    match source {
+        DataSource::Memory => {
+            "do less for each sample in Python: fewer and vectorized operations, or the same on the GPU"
+        }
+        DataSource::Files | DataSource::Unknown => {
+            "make preparing a batch cheaper: cache or resize the data offline, use a faster decoder, or prepare on the GPU"
+        }
+    }
 }
 
 /// The advice for data in memory: whole batches instead of samples. It helps for sure where
@@ -147,8 +159,9 @@ fn index_batches(case: &Case<'_>, cost_s: f64, handing_over: bool) -> Advice {
         snippet: Some("for i in torch.randperm(len(X)).split(batch_size): x, y = X[i].to(device), Y[i].to(device)".to_owned()),
         expected_speedup: Some(Gain { low, high: bound }),
         check: format!(
-            "a step took {} here; record again, the wait for the loader must be gone from the budget",
-            duration(case.step_s())
+            "a step took {} here; record again, {} must be gone from the budget",
+            duration(case.step_s()),
+            if case.loader.is_some() { "loader_compute" } else { "host_compute" }
         ),
     }
 }

@@ -6,7 +6,7 @@
 //! runs. Look-alikes: a neighbour (then others run), a quota or a mask (then CPUs idle).
 //! Thresholds: CASES K01, measured there at 4.05, 0.81 and 0.75 to 0.99.
 
-use super::{Outcome, evidence, ruled_out};
+use super::{Outcome, cheaper_batches, data_source, evidence, ruled_out};
 use crate::case::{Case, LOADER_WAITS, WORTH_NAMING};
 use crate::features::Part;
 use crate::output::{Advice, Code, Confidence, Finding, Gain};
@@ -157,7 +157,7 @@ fn advice(case: &Case<'_>, share: f64, computing_s: f64) -> Vec<Advice> {
     }
     let loader_s = computing_s + case.exposed(&LOADER_WAITS[1..]) + case.exposed(&[Part::CpuWait]);
     let cheaper = Advice {
-        change: "make preparing a batch cheaper: cache or resize the data offline, use a faster decoder, or prepare on the GPU".to_owned(),
+        change: cheaper_batches(data_source(case)).to_owned(),
         why: format!(
             "{} of CPU time per step on {:.1} free CPUs cannot keep up with a GPU that takes a batch every {}: no number of workers can, and fewer of them only stop competing",
             duration(counted.cpu_per_step_s),
