@@ -11,7 +11,10 @@ use std::path::Path;
 use std::{env, fs};
 
 fn main() -> Result<(), String> {
-    let header = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../bpf/events.h");
+    // At run time: checkouts that share a target folder share this program.
+    let package =
+        env::var_os("CARGO_MANIFEST_DIR").ok_or("cargo did not set CARGO_MANIFEST_DIR")?;
+    let header = Path::new(&package).join("../../bpf/events.h");
     println!("cargo::rerun-if-changed={}", header.display());
     let source = fs::read_to_string(&header)
         .map_err(|error| format!("cannot read {}: {error}", header.display()))?;

@@ -5,7 +5,7 @@ pub mod others;
 pub mod scenarios;
 
 use std::ffi::OsStr;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
 
 /// A built program of the workspace: `ingero-mcp` or `ingero-capture`.
@@ -16,12 +16,7 @@ pub fn program(name: &str) -> PathBuf {
     release_folder(name)
 }
 
-/// The repository.
-pub fn repository() -> &'static Path {
-    Path::new(env!("CARGO_MANIFEST_DIR"))
-        .parent()
-        .expect("this package lies in a folder of the repository")
-}
+pub use ingero_testkit::repository;
 
 /// Runs a program of the workspace with an empty standard input and waits for its end.
 ///

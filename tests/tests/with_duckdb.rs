@@ -8,7 +8,6 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-const REAL_SCRIPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../scripts/with-duckdb");
 const TARBALL: &str = "duckdb-node-bindings-linux-x64-1.5.6-r.1.tgz";
 
 /// A process that one test forks holds, until it executes its program, the scripts open that another
@@ -32,7 +31,11 @@ impl Sandbox {
         for folder in ["scripts", "bin", "home"] {
             fs::create_dir(sandbox.path(folder)).unwrap();
         }
-        fs::copy(REAL_SCRIPT, sandbox.path("scripts/with-duckdb")).unwrap();
+        fs::copy(
+            ingero_testkit::repository().join("scripts/with-duckdb"),
+            sandbox.path("scripts/with-duckdb"),
+        )
+        .unwrap();
         sandbox.checksums("0", "0");
         sandbox.program("npm", "echo no network >&2; exit 1");
         sandbox.program("pkg-config", "exit 1");

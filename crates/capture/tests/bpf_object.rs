@@ -2,13 +2,12 @@
 
 #![allow(clippy::unwrap_used)] // a test
 
-use std::path::Path;
 use std::process::Command;
 
 #[test]
 fn the_kept_object_is_made_from_its_sources() {
     const TEST: &str = "the_kept_object_is_made_from_its_sources";
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let root = ingero_testkit::repository();
     let kept = std::fs::read(root.join("bpf/ingero.bpf.o")).unwrap();
     let Some(here) = clang_version() else {
         ingero_testkit::skip::skip(TEST, "clang-19 is not installed");

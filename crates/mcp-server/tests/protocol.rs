@@ -196,7 +196,7 @@ fn questions_asked_at_once_are_all_answered() {
 
 #[test]
 fn the_manifest_names_what_the_server_offers() {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../mcp-manifest.json");
+    let path = ingero_testkit::repository().join("mcp-manifest.json");
     let manifest: Value = serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap();
     assert_eq!(manifest["version"], env!("CARGO_PKG_VERSION"));
     let drawn = draw(JOB);

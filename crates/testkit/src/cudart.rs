@@ -1,6 +1,6 @@
 //! The stand-in CUDA runtime of `crates/testkit/cudart` and the workloads that call it.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 /// The stand-in `libcudart.so`, for the environment variable `CUDART` of the workloads. Cargo builds it
 /// beside the tests of every package that depends on this one.
@@ -18,5 +18,5 @@ pub fn stand_in() -> PathBuf {
 /// Folder of `ingero_workload.py`, for `PYTHONPATH`.
 #[must_use]
 pub fn workloads() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/workloads")
+    crate::repository().join("tests/workloads")
 }
