@@ -7,7 +7,6 @@ use common::{Client, ERAS, Era, JOB, validate};
 use ingero_testkit::trace::draw;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
-use std::path::Path;
 use std::time::Instant;
 
 const TOOLS: [&str; 5] = [
