@@ -146,7 +146,8 @@ impl Outcome {
     /// Share of one part of the budget, 0 to 1; a part that is not listed is 0.
     pub fn part(&self, name: &str) -> f64 {
         let parts = self.budget().filter(|(part, _)| *part == name);
-        parts.map(|(_, share)| share).sum()
+        // An empty sum of floats is -0.
+        parts.map(|(_, share)| share).sum::<f64>() + 0.0
     }
 
     fn budget(&self) -> impl Iterator<Item = (&str, f64)> {

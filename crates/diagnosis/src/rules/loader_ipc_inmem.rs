@@ -1,10 +1,10 @@
 //! LOADER_IPC_INMEM: batches are so small that handing them from a worker process to the feeder
 //! costs more than preparing them.
 //!
-//! Signature: workers idle for over half of their lives, a wake-up or more per step between them
-//! and the feeder, hundreds of them a second, and the feeder spends its time receiving. Look-alikes: slow workers (then
-//! they compute all the time), slow storage (then they read), other work of the main thread (then
-//! its computing per hand-over is long).
+//! Signature: workers idle for over half of their lives, hundreds of wake-ups a second between
+//! them and the feeder, one for two steps or more, and the feeder spends its time receiving.
+//! Look-alikes: slow workers (then they compute all the time), slow storage (then they read),
+//! other work of the main thread (then its computing per step is long).
 
 use super::{
     DataSource, Outcome, data_evidence, data_source, evidence, index_batches, ruled_out,
@@ -20,6 +20,9 @@ const IDLE_WORKERS: f64 = 0.5;
 /// Hand-overs a second from which on they can be the cost: at less than that, 5% of the time
 /// would be over 0.25 ms each.
 const HANDOVERS_PER_S: f64 = 200.0;
+/// Hand-overs per step from which on the steps depend on them. A full queue hands over without
+/// waking anybody, so there can be fewer than one.
+const HANDOVERS_PER_STEP: f64 = 0.5;
 /// Receiving one small batch (a wake-up, a read, unpickling) takes less than this.
 const RECEIVING_S: f64 = 0.002;
 
@@ -53,7 +56,7 @@ pub(crate) fn judge(case: &Case<'_>) -> Outcome {
     let handovers = feeder.wakes_by_loader + feeder.wakes_of_loader;
     let per_second = handovers as f64 / feeder.span_s;
     let per_step = handovers as f64 / feeder.steps.max(1) as f64;
-    if per_second < HANDOVERS_PER_S || per_step < 0.5 {
+    if per_second < HANDOVERS_PER_S || per_step < HANDOVERS_PER_STEP {
         return Outcome::DoesNotHold(format!(
             "the feeder and its workers woke each other only {per_second:.0} times a second"
         ));
