@@ -1,12 +1,13 @@
 //! How many loader workers the job needs, and how many its CPUs can carry.
 //!
 //! c is the CPU time of the workers per batch, e the time one worker takes for a batch (computing
-//! and waiting for the disk), G the step without its wait for the loader, and r the CPUs that the
-//! feeder and the neighbours use. Then `need = ceil(1.1 e / G)` keeps the GPU fed, and
-//! `cap = (usable - r) / (c / e)` is what the CPUs carry. The cap is rounded up: one worker fewer
-//! would leave a part of a CPU idle, which costs more than a little competition does.
+//! and waiting for the disk), G the step without its waits for the loader and for a CPU, and r the
+//! CPUs that the feeder and the neighbours use. Then `need = ceil(1.1 e / G)` keeps the GPU fed,
+//! and `cap = (usable - r) / (c / e)` is what the CPUs carry. The cap is rounded up: one worker
+//! fewer would leave a part of a CPU idle, which costs more than a little competition does.
 
 use crate::case::{Case, LOADER_WAITS};
+use crate::features::Part;
 use crate::output::Gain;
 
 /// Workers must be this much faster than the GPU takes batches, so that jitter does not drain it.
@@ -27,7 +28,7 @@ pub(crate) struct WorkerCount {
     pub(crate) cap: u32,
     /// CPU seconds of the workers per step.
     pub(crate) cpu_per_step_s: f64,
-    /// Seconds of a step without its wait for the loader.
+    /// Seconds of a step without its waits for the loader and for a CPU.
     pub(crate) rest_of_step_s: f64,
     /// CPUs that the feeder and the neighbours use.
     pub(crate) taken_cpus: f64,
@@ -44,7 +45,9 @@ impl WorkerCount {
         let steps = steps as f64;
         let cpu_per_step_s = loader.run_s / steps;
         let elapsed_per_step_s = (loader.run_s + loader.disk_s) / steps;
-        let waited_s = case.feeder.budget.sum(&LOADER_WAITS);
+        // The feeder waits for a CPU because the workers have them: that is no work of the step.
+        let budget = &case.feeder.budget;
+        let waited_s = budget.sum(&LOADER_WAITS) + budget.seconds(Part::CpuWait);
         let rest_of_step_s = ((case.feeder.span_s - waited_s) / steps).max(1e-6);
         let span_s = case.feeder.span_s;
         let others_s =
