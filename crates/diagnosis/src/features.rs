@@ -168,11 +168,7 @@ pub struct Feeder {
     pub span_s: f64,
     /// From the first CUDA call of the process to the end of the window, in seconds.
     pub since_first_call_s: f64,
-    /// Kernel launches in the span.
-    pub launches: u64,
-    /// Calls that waited for all work queued so far.
-    pub syncs: u64,
-    /// Rounds of launches followed by such a wait, or of copies to the device when there are few.
+    /// Rounds of launches followed by a wait for the GPU, or of copies to the device when there are few.
     pub steps: u64,
     /// Copies to the device.
     pub h2d_copies: u64,
@@ -199,8 +195,6 @@ pub struct Feeder {
 /// The processes that prepare data for the feeder.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Loader {
-    /// Processes seen in the span.
-    pub processes: u32,
     /// The most that lived at once.
     pub workers: u32,
     /// Seconds lived in the span, summed over processes.

@@ -143,7 +143,6 @@ pub(super) fn loader(
         .filter_map(|pid| read.get(pid).copied())
         .collect();
     Some(Loader {
-        processes: lives.len() as u32,
         workers: most_at_once(&lives),
         alive_s: lives
             .iter()

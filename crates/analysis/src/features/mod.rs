@@ -6,6 +6,7 @@ mod load;
 mod timeline;
 
 use crate::coverage::Source;
+use crate::names::Names;
 use crate::roles::roles;
 use crate::{AnalysisError, Window, ask, coverage};
 use budget::{Job, Spent};
@@ -72,7 +73,7 @@ pub fn features(
     let identity = Feeder {
         pid: feeder.pid,
         tid: feeder.tid,
-        name: name_of(trace, feeder.pid)?,
+        name: ask(trace, Names::read)?.of(feeder.pid),
         since_first_call_s,
         ..Feeder::default()
     };
@@ -124,16 +125,6 @@ fn cores(info: &TraceInfo) -> Cores {
         quota: info.cgroup_quota_cores,
         usable: positive(info.cores_usable).max(1),
     }
-}
-
-fn name_of(trace: &Trace, pid: i32) -> Result<String, AnalysisError> {
-    ask(trace, |c| {
-        c.query_row(
-            "SELECT coalesce(last(name ORDER BY ts_ns), '') FROM process_events WHERE pid = ? AND tid = pid",
-            [pid],
-            |row| row.get(0),
-        )
-    })
 }
 
 /// How often in the span a loader woke the feeder's process, and how often it woke a loader.
@@ -217,8 +208,6 @@ fn feeder_numbers(job: &Job, span: Window, cpu: &[CpuTime], probe_pair_ns: i64) 
     Feeder {
         span_start_ms: span.start_ns as f64 / NS_PER_MS,
         span_s: span.dur_ns() as f64 * NS,
-        launches: of_kind(CallKind::Launch).count() as u64,
-        syncs: calls.iter().filter(|call| call.kind.drains()).count() as u64,
         // A job that hardly ever waits for the GPU is counted by the batches it copies.
         steps: if rounds >= STEPS_TO_SKIP_WARM_UP {
             rounds
