@@ -2,6 +2,7 @@
 //! back in Rust. Times are nanoseconds since the trace's start.
 
 mod ask;
+pub mod call_kind;
 pub mod coverage;
 pub mod cuda_calls;
 mod error;

@@ -1,6 +1,6 @@
 //! Who does what in the job: who feeds the GPU, who prepares data for it.
 
-use crate::cuda_calls::call_kind;
+use crate::call_kind::CallKind;
 use crate::{AnalysisError, ask};
 use ingero_trace::Trace;
 use ingero_trace::duckdb::{self, Connection};
@@ -155,7 +155,7 @@ impl Seen {
             let call_ns: i64 = row.get(3)?;
             let calls: i64 = row.get(4)?;
             let first_ns: i64 = row.get(5)?;
-            let submissions = if call_kind(&call).submits() { calls } else { 0 };
+            let submissions = if CallKind::of(&call, None).enqueues() { calls } else { 0 };
             match callers.last_mut() {
                 Some(caller) if (caller.pid, caller.tid) == (pid, tid) => {
                     caller.call_ns += call_ns;
