@@ -192,16 +192,19 @@ impl ServerHandler for Server {
         request: GetPromptRequestParams,
         _: RequestContext<RoleServer>,
     ) -> Result<GetPromptResponse, ErrorData> {
-        let refuse = |why| ErrorData::invalid_params(why, None);
-        if request.name != prompt::NAME {
-            let name = text::name(&request.name);
-            return Err(refuse(format!(
-                "unknown prompt {name}, there is {}",
+        let filled = if request.name == prompt::NAME {
+            prompt::fill(request.arguments.as_ref())
+        } else {
+            Err(format!(
+                "unknown prompt {}, there is {}",
+                text::name(&request.name),
                 prompt::NAME
-            )));
+            ))
+        };
+        match filled {
+            Ok(prompt) => Ok(prompt.into()),
+            Err(why) => Err(ErrorData::invalid_params(why, None)),
         }
-        let symptom = prompt::symptom(request.arguments.as_ref()).map_err(refuse)?;
-        Ok(prompt::fill(symptom.as_deref()).into())
     }
 
     async fn on_custom_request(

@@ -110,29 +110,85 @@ fn malformed_requests_are_refused_and_do_no_harm() {
 }
 
 #[test]
+fn the_prompt_is_listed_with_its_optional_argument() {
+    let drawn = draw(JOB);
+    for era in ERAS {
+        let list = Client::start(&drawn.path(), era).request("prompts/list", json!({}));
+        let [prompt] = list["result"]["prompts"].as_array().unwrap().as_slice() else {
+            panic!("{list}");
+        };
+        assert_eq!(prompt["name"], "investigate");
+        let [argument] = prompt["arguments"].as_array().unwrap().as_slice() else {
+            panic!("{prompt}");
+        };
+        assert_eq!(argument["name"], "symptom");
+        assert_eq!(argument["required"], false);
+        for described in [prompt, argument] {
+            assert!(described["title"].is_string(), "{described}");
+            assert!(described["description"].is_string(), "{described}");
+        }
+    }
+}
+
+#[test]
 fn the_prompt_takes_a_symptom() {
+    let drawn = draw(JOB);
+    let file = ingero_testkit::repository().join("prompts/investigate.md");
+    let file = std::fs::read_to_string(file).unwrap();
+    for era in ERAS {
+        let mut client = Client::start(&drawn.path(), era);
+        let mut text = |params: Value| {
+            let answer = client.request("prompts/get", params);
+            let [message] = answer["result"]["messages"].as_array().unwrap().as_slice() else {
+                panic!("{answer}");
+            };
+            assert_eq!(message["role"], "user");
+            message["content"]["text"].as_str().unwrap().to_owned()
+        };
+        assert_eq!(text(json!({"name": "investigate"})), file);
+        assert_eq!(text(json!({"name": "investigate", "arguments": {}})), file);
+        let filled = text(
+            json!({"name": "investigate", "arguments": {"symptom": "utilization is 15%\n# x"}}),
+        );
+        assert!(filled.starts_with(file.trim_end()), "{filled}");
+        assert!(
+            filled.ends_with("\n\"utilization is 15% # x\"\n"),
+            "{filled}"
+        );
+    }
+}
+
+#[test]
+fn a_prompt_that_does_not_fit_is_refused_with_what_would() {
     let drawn = draw(JOB);
     for era in ERAS {
         let mut client = Client::start(&drawn.path(), era);
-        let list = client.request("prompts/list", json!({}));
-        assert_eq!(list["result"]["prompts"][0]["name"], "investigate");
-        let text = |answer: &Value| {
-            let text = answer["result"]["messages"][0]["content"]["text"].as_str();
-            text.unwrap_or_else(|| panic!("{answer}")).to_owned()
-        };
-        let plain = client.request("prompts/get", json!({"name": "investigate"}));
-        assert!(text(&plain).contains("explain_bottleneck"));
-        let filled = client.request(
-            "prompts/get",
-            json!({"name": "investigate", "arguments": {"symptom": "utilization is 15%"}}),
-        );
-        assert!(text(&filled).contains("utilization is 15%"));
-        for bad in [
-            json!({"name": "other"}),
-            json!({"name": "investigate", "arguments": {"cause": "x"}}),
+        for (params, says) in [
+            (json!({"name": "other"}), &["other", "investigate"][..]),
+            (
+                json!({"name": "investigate", "arguments": {"cause": "x"}}),
+                &["cause", "symptom"],
+            ),
+            (
+                json!({"name": "investigate", "arguments": {"symptom": 5}}),
+                &["symptom=5", "e.g."],
+            ),
+            (
+                json!({"name": "investigate", "arguments": "slow"}),
+                &["prompts/get", "malformed"],
+            ),
+            (json!({}), &["prompts/get", "malformed"]),
         ] {
-            assert_eq!(client.request("prompts/get", bad)["error"]["code"], -32602);
+            let answer = client.request("prompts/get", params.clone());
+            assert_eq!(answer["error"]["code"], -32602, "{params}: {answer}");
+            let message = answer["error"]["message"].as_str().unwrap();
+            for part in says {
+                assert!(message.contains(part), "{params}: {message}");
+            }
         }
+        client.request("prompts/get", json!({"name": "investigate"}))["result"]["messages"]
+            .as_array()
+            .unwrap();
     }
 }
 
@@ -194,27 +250,41 @@ fn questions_asked_at_once_are_all_answered() {
 }
 
 #[test]
-fn the_manifest_names_what_the_server_offers() {
+fn the_manifest_says_what_the_server_says() {
     let path = ingero_testkit::repository().join("mcp-manifest.json");
     let manifest: Value = serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap();
-    assert_eq!(manifest["version"], env!("CARGO_PKG_VERSION"));
     let drawn = draw(JOB);
     let mut client = Client::start(&drawn.path(), Era::Stateless);
-    let names = |list: &Value| -> Vec<String> {
-        let items = list.as_array().unwrap().iter();
-        items
-            .map(|item| item["name"].as_str().unwrap().to_owned())
-            .collect()
-    };
+    let about = client.request("server/discover", json!({}));
+    let about = &about["result"]["_meta"]["io.modelcontextprotocol/serverInfo"];
+    assert_eq!(manifest["name"], about["name"]);
+    assert_eq!(manifest["version"], about["version"]);
+
+    // A manifest has one line for a tool: its title.
     let tools = client.request("tools/list", json!({}));
-    assert_eq!(names(&manifest["tools"]), names(&tools["result"]["tools"]));
+    let tools = tools["result"]["tools"].as_array().unwrap().iter();
+    let tools: Vec<Value> = tools
+        .map(|tool| json!({"name": tool["name"], "description": tool["title"]}))
+        .collect();
+    assert_eq!(manifest["tools"], Value::from(tools));
+
     let prompts = client.request("prompts/list", json!({}));
-    assert_eq!(
-        names(&manifest["prompts"]),
-        names(&prompts["result"]["prompts"])
-    );
-    let arguments = names(&prompts["result"]["prompts"][0]["arguments"]);
-    assert_eq!(manifest["prompts"][0]["arguments"], json!(arguments));
+    let prompts = prompts["result"]["prompts"].as_array().unwrap();
+    let declared = manifest["prompts"].as_array().unwrap();
+    assert_eq!(declared.len(), prompts.len());
+    for (declared, prompt) in declared.iter().zip(prompts) {
+        assert_eq!(declared["name"], prompt["name"]);
+        assert_eq!(declared["description"], prompt["description"]);
+        let arguments = prompt["arguments"].as_array().unwrap().iter();
+        let arguments: Vec<&Value> = arguments.map(|argument| &argument["name"]).collect();
+        assert_eq!(declared["arguments"], json!(arguments));
+        // Clients that take the manifest's text instead of asking the server fill it in.
+        let text = declared["text"].as_str().unwrap();
+        for argument in arguments {
+            let place = format!("${{arguments.{}}}", argument.as_str().unwrap());
+            assert!(text.contains(&place), "{text}");
+        }
+    }
 }
 
 #[test]
