@@ -1,55 +1,11 @@
 //! What the CUDA calls cost, and when nothing was handed to the GPU.
 
+use crate::call_kind::CallKind;
+use crate::cuda_functions::Functions;
 use crate::roles::Roles;
 use crate::{AnalysisError, Window, ask};
 use ingero_trace::Trace;
 use ingero_trace::duckdb::{self, Connection, named_params};
-
-/// What a CUDA call does for the GPU.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum CallKind {
-    /// Hands over work and returns: launches, asynchronous copies.
-    Submit,
-    /// Waits until all work of a stream or of the device is done.
-    FullWait,
-    /// Waits for a part of the work: an event.
-    Wait,
-    /// Hands over work and waits for it: blocking copies.
-    SubmitAndWait,
-    /// Anything else, such as an allocation.
-    Other,
-}
-
-impl CallKind {
-    /// Whether it hands work to the GPU.
-    pub fn submits(self) -> bool {
-        matches!(self, Self::Submit | Self::SubmitAndWait)
-    }
-
-    /// Whether the GPU has done all work, of its stream at least, when it returns.
-    pub fn leaves_idle(self) -> bool {
-        matches!(self, Self::FullWait | Self::SubmitAndWait)
-    }
-}
-
-/// What the call of this name does, for functions of the runtime and of the driver.
-pub fn call_kind(call: &str) -> CallKind {
-    let has = |part: &str| call.contains(part);
-    if has("EventSynchronize") {
-        CallKind::Wait
-    } else if has("Synchronize") {
-        CallKind::FullWait
-    } else if has("Launch") || (has("Memcpy") || has("Memset")) && has("Async") {
-        CallKind::Submit
-    } else if has("Memcpy") {
-        CallKind::SubmitAndWait
-    } else if has("Memset") {
-        // It returns at once for device memory.
-        CallKind::Submit
-    } else {
-        CallKind::Other
-    }
-}
 
 /// One function, with the calls that the window touches, cut to it.
 #[derive(Debug, Clone, PartialEq)]
@@ -200,35 +156,18 @@ fn add_off_cpu(
 
 fn gaps(c: &Connection, window: Window, pid: i32, longest: u32) -> duckdb::Result<Option<Gaps>> {
     // All calls of the process, also those before the window: one of them may begin a gap in it.
-    let functions: Vec<(String, String)> = c
-        .prepare(include_str!("cuda_functions.sql"))?
-        .query_map(
-            named_params! { "pid": pid, "end_ns": window.end_ns },
-            |row| Ok((row.get(0)?, row.get(1)?)),
-        )?
-        .collect::<duckdb::Result<_>>()?;
-    let has_runtime = functions.iter().any(|(layer, _)| layer == "runtime");
-    let layer = if has_runtime { "runtime" } else { "driver" };
-    let names = |wanted: fn(CallKind) -> bool| -> Vec<&str> {
-        functions
-            .iter()
-            .filter(|(of, call)| of == layer && wanted(call_kind(call)))
-            .map(|(_, call)| call.as_str())
-            .collect()
-    };
-    let relevant = names(|kind| kind != CallKind::Other);
-    if relevant.is_empty() {
+    let functions = Functions::of(c, pid, window.end_ns, |kind| !kind.is_aside())?;
+    if functions.is_empty() {
         return Ok(None);
     }
-    let full_waits = names(CallKind::leaves_idle);
     let mut statement = c.prepare(include_str!("cuda_gaps.sql"))?;
     let mut rows = statement.query(named_params! {
         "start_ns": window.start_ns,
         "end_ns": window.end_ns,
         "pid": pid,
-        "layer": layer,
-        "calls": relevant.join(","),
-        "full_waits": full_waits.join(","),
+        "calls": functions.calls(),
+        "directions": functions.directions(),
+        "drains": functions.flags(CallKind::drains),
         "limit": longest.max(1),
     })?;
     let mut gaps = Gaps {
@@ -335,6 +274,26 @@ mod tests {
     }
 
     #[test]
+    fn calls_of_the_runtime_and_the_driver_divide_the_time_together() {
+        // Triton launches through the driver: only 5 and 3 ms were without a call.
+        let drawn = draw(
+            "process 100 python
+             thread 100 100: launch(1) R5 cuLaunchKernel(1) R3 cudaEventSynchronize(2)",
+        );
+        let trace = drawn.open();
+        let whole = Window::whole(&trace.info().unwrap());
+        let gaps = cuda_calls(&trace, whole, None, &roles(&trace).unwrap(), 10);
+        let gaps = gaps.unwrap().gaps.unwrap();
+        assert_eq!((gaps.count, gaps.total_ns), (2, 8_000_000));
+        assert_eq!(
+            gaps.longest[0].before_call.as_deref(),
+            Some("cuLaunchKernel")
+        );
+        // A wait for an event leaves the GPU what was given after it.
+        assert_eq!(gaps.idle_ns, 0);
+    }
+
+    #[test]
     fn a_window_cuts_calls_and_gaps() {
         // From 30 to 45 ms: the last 3 ms of the sync, then 12 ms of the gap after it.
         let answer = ask_job(Some(Window {
@@ -425,25 +384,5 @@ mod tests {
             (calls.len(), calls[0].calls, calls[0].max_ns),
             (1, 1, 5_000_000_000)
         );
-    }
-
-    #[test]
-    fn names_tell_what_a_call_does() {
-        for (call, kind) in [
-            ("cudaLaunchKernel", CallKind::Submit),
-            ("cuLaunchKernelEx", CallKind::Submit),
-            ("cudaGraphLaunch", CallKind::Submit),
-            ("cudaMemcpyAsync", CallKind::Submit),
-            ("cudaMemcpy", CallKind::SubmitAndWait),
-            ("cuMemcpyHtoD", CallKind::SubmitAndWait),
-            ("cudaMemsetAsync", CallKind::Submit),
-            ("cudaStreamSynchronize", CallKind::FullWait),
-            ("cuCtxSynchronize", CallKind::FullWait),
-            ("cudaEventSynchronize", CallKind::Wait),
-            ("cudaMalloc", CallKind::Other),
-            ("cudaFree", CallKind::Other),
-        ] {
-            assert_eq!(call_kind(call), kind, "{call}");
-        }
     }
 }

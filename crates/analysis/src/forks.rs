@@ -21,6 +21,8 @@ pub struct Life {
     pub exit_status: Option<i32>,
     /// How often it executed a program.
     pub execs: i64,
+    /// When it last did.
+    pub executed_ns: Option<i64>,
     /// Threads that it started, the main one not counted.
     pub threads_started: i64,
 }
@@ -110,6 +112,7 @@ pub fn lives(trace: &Trace, window: Window, pid: Option<i32>) -> Result<Vec<Life
                         exit_status: row.get(5)?,
                         execs: row.get(6)?,
                         threads_started: row.get(7)?,
+                        executed_ns: row.get(8)?,
                     })
                 },
             )?

@@ -48,9 +48,7 @@ off AS (
     GROUP BY pid
 ),
 calls AS (
-    SELECT pid,
-           count(*) FILTER (layer = 'runtime' AND NOT continued) AS runtime,
-           count(*) FILTER (layer = 'driver' AND NOT continued) AS driver
+    SELECT pid, count(*) FILTER (layer <> 'nccl' AND NOT continued) AS calls
     FROM cuda_calls
     WHERE ts_ns < $end_ns AND ts_ns + dur_ns > $start_ns
     GROUP BY pid
@@ -67,8 +65,7 @@ SELECT pid, parent_pid, coalesce(name, '') AS name, lives, threads,
        coalesce(off.off_ns, 0) AS off_ns,
        coalesce(off.runq_ns, 0) AS runq_ns,
        CASE WHEN $pages_recorded THEN coalesce(pages.pages, 0) END AS pages,
-       -- A runtime call makes driver calls inside: only one of the two is counted.
-       CASE WHEN calls.runtime > 0 THEN calls.runtime ELSE coalesce(calls.driver, 0) END AS cuda_calls
+       coalesce(calls.calls, 0) AS cuda_calls
 FROM lives
 LEFT JOIN cpu USING (pid)
 LEFT JOIN off USING (pid)

@@ -225,13 +225,6 @@ fn answer(session: &Session, arguments: Arguments) -> Result<Answer, ToolError> 
 
 fn own_caveats(found: &CudaCalls, roles: &Roles, pid: Option<i32>) -> Vec<String> {
     let mut caveats = Vec::new();
-    let has = |layer: &str| found.calls.iter().any(|call| call.layer == layer);
-    if has("runtime") && has("driver") {
-        caveats.push(
-            "runtime calls make driver calls inside: do not add the times of the two layers"
-                .to_owned(),
-        );
-    }
     if pid.is_none() && roles.feeders.len() > 1 {
         let pids: Vec<String> = roles.feeders.iter().map(|f| f.pid.to_string()).collect();
         caveats.push(format!(

@@ -1,9 +1,9 @@
 //! From a drawing to the rows of a trace.
 
 use super::info;
-use super::text::{Drawing, Process, Ranges, Step, Waker};
-use ingero_trace::TraceWriter;
-use ingero_trace::rows::{CpuTime, CudaCall, OffCpu, ProcessEvent, ProcessSample};
+use super::text::{Drawing, PAGE_BUCKET_NS, Pages, Process, Ranges, Step, Waker};
+use ingero_trace::rows::{CpuTime, CudaCall, OffCpu, PageAllocs, ProcessEvent, ProcessSample};
+use ingero_trace::{Probe, TraceWriter};
 use std::collections::BTreeMap;
 use std::path::Path;
 
@@ -62,6 +62,9 @@ impl Drawing {
         for (pid, ranges) in &self.samples {
             out.samples(*pid, ranges, end_ns);
         }
+        for pages in &self.pages {
+            out.pages(pages);
+        }
         let Rows { mut writer, run_ns } = out;
         for ((ts_ns, pid), run_ns) in run_ns {
             writer.push(CpuTime {
@@ -76,6 +79,13 @@ impl Drawing {
         info.cores_online = self.online.unwrap_or(info.cores_online);
         info.cores_usable = self.usable.unwrap_or(info.cores_online);
         info.cores_affinity = Some(info.cores_usable);
+        if !self.pages.is_empty() {
+            info.probes.push(Probe {
+                name: "mm_page_alloc".to_owned(),
+                attached: true,
+                reason: None,
+            });
+        }
         writer
             .finish(&info)
             .unwrap_or_else(|error| panic!("{error}"));
@@ -156,7 +166,7 @@ impl ThreadClock {
                     dur_ns: self.now_ns - ts_ns,
                     pid: self.pid,
                     tid: self.tid,
-                    layer: "runtime".into(),
+                    layer: layer(call).into(),
                     call: call.to_owned().into(),
                     bytes: *bytes,
                     direction,
@@ -174,6 +184,17 @@ impl ThreadClock {
                 }
             }
         }
+    }
+}
+
+/// The library that has the function.
+fn layer(call: &str) -> &'static str {
+    if call.starts_with("nccl") {
+        "nccl"
+    } else if call.starts_with("cu") && !call.starts_with("cuda") {
+        "driver"
+    } else {
+        "runtime"
     }
 }
 
@@ -217,6 +238,21 @@ impl Rows {
             exit_status,
             cgroup: None,
         });
+    }
+
+    fn pages(&mut self, pages: &Pages) {
+        const PAGE_BYTES: i64 = 4096;
+        let mut ts_ns = pages.from_ns;
+        while ts_ns < pages.to_ns {
+            self.writer.push(PageAllocs {
+                ts_ns,
+                pid: pages.pid,
+                page_order: pages.order,
+                count: pages.count,
+                bytes: (pages.count << pages.order) * PAGE_BYTES,
+            });
+            ts_ns += PAGE_BUCKET_NS;
+        }
     }
 
     fn samples(&mut self, pid: i32, ranges: &Ranges, end_ns: i64) {

@@ -38,7 +38,21 @@ pub(super) struct Drawing {
     pub(super) processes: BTreeMap<i32, Process>,
     pub(super) threads: Vec<(i32, i32, i64, Vec<Step>)>,
     pub(super) samples: Vec<(i32, Ranges)>,
+    pub(super) pages: Vec<Pages>,
 }
+
+/// Page allocations in every bucket of 10 ms from `from_ns` to `to_ns`.
+#[derive(Debug)]
+pub(super) struct Pages {
+    pub(super) pid: i32,
+    pub(super) from_ns: i64,
+    pub(super) to_ns: i64,
+    pub(super) count: i64,
+    pub(super) order: i16,
+}
+
+/// Width of the buckets of page allocations.
+pub(super) const PAGE_BUCKET_NS: i64 = 10_000_000;
 
 #[derive(Debug)]
 pub(super) struct Process {
@@ -67,6 +81,7 @@ impl Drawing {
             "process" => self.process(rest),
             "thread" => self.thread(rest),
             "samples" => self.sampled(rest),
+            "pages" => self.allocated(rest),
             other => Err(format!("unknown word {other:?}")),
         }
     }
@@ -133,6 +148,35 @@ impl Drawing {
             ranges.insert(name.to_owned(), (number(from)?, number(to)?));
         }
         self.samples.push((pid, ranges));
+        Ok(())
+    }
+
+    fn allocated(&mut self, rest: &str) -> Result<(), Mistake> {
+        let (pid, sequence) = rest.split_once(':').ok_or("no ':'")?;
+        let pid = number(pid.trim())?;
+        let mut words = sequence.split_whitespace();
+        while let Some(time) = words.next() {
+            let time = time.strip_prefix('@').ok_or("a time is @MS")?;
+            let (from_ns, to_ns) = match time.split_once("..") {
+                Some((from, to)) => (millis(from)?, millis(to)?),
+                None => (millis(time)?, millis(time)? + PAGE_BUCKET_NS),
+            };
+            let amount = words.next().ok_or("nothing after '@'")?;
+            let (count, pages) = amount.split_once('*').ok_or("an amount is COUNT*PAGES")?;
+            let pages: u32 = number(pages)?;
+            if !pages.is_power_of_two() || from_ns % PAGE_BUCKET_NS != 0 {
+                return Err(format!(
+                    "{time} {amount} is in no bucket, or no power of two"
+                ));
+            }
+            self.pages.push(Pages {
+                pid,
+                from_ns,
+                to_ns,
+                count: number(count)?,
+                order: pages.trailing_zeros() as i16,
+            });
+        }
         Ok(())
     }
 }
