@@ -13,6 +13,7 @@ pub mod generations;
 mod names;
 pub mod off_cpu;
 mod page;
+pub mod pages;
 pub mod processes;
 pub mod roles;
 mod window;

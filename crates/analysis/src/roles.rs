@@ -155,7 +155,11 @@ impl Seen {
             let call_ns: i64 = row.get(3)?;
             let calls: i64 = row.get(4)?;
             let first_ns: i64 = row.get(5)?;
-            let submissions = if CallKind::of(&call, None).enqueues() { calls } else { 0 };
+            let submissions = if CallKind::of(&call, None).enqueues() {
+                calls
+            } else {
+                0
+            };
             match callers.last_mut() {
                 Some(caller) if (caller.pid, caller.tid) == (pid, tid) => {
                     caller.call_ns += call_ns;
