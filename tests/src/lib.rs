@@ -1,6 +1,7 @@
 //! What the end-to-end tests share: the built programs, called as a person calls them.
 #![allow(clippy::unwrap_used, clippy::expect_used)] // tests fail by panicking
 
+pub mod clients;
 pub mod others;
 pub mod scenarios;
 
