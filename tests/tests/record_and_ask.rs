@@ -8,11 +8,12 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-const TOOLS: [&str; 5] = [
+const TOOLS: [&str; 6] = [
     "list_processes",
     "top_offcpu",
     "cuda_wait_latency",
     "fork_timeline",
+    "page_alloc_by_pid",
     "explain_bottleneck",
 ];
 

@@ -13,6 +13,8 @@ pub enum Source {
     Processes,
     /// `cuda_calls`.
     Cuda,
+    /// `page_allocs`.
+    Pages,
 }
 
 impl Source {
@@ -22,6 +24,7 @@ impl Source {
             "off_cpu" | "cpu_time" => self == Self::Scheduler,
             "process" => self == Self::Processes,
             "cuda" => self == Self::Cuda,
+            "page_allocs" => self == Self::Pages,
             _ => true,
         }
     }
@@ -32,6 +35,7 @@ impl Source {
             Self::Scheduler => probe.name.starts_with("sched_") && !is_process_probe(probe),
             Self::Processes => is_process_probe(probe),
             Self::Cuda => of_library,
+            Self::Pages => probe.name == PAGE_PROBE,
         }
     }
 }
@@ -40,10 +44,13 @@ fn is_process_probe(probe: &Probe) -> bool {
     probe.name.starts_with("sched_process") || probe.name == "task_rename"
 }
 
+/// The probe of page allocations.
+const PAGE_PROBE: &str = "mm_page_alloc";
+
 /// Whether page allocations were recorded.
 pub fn records_pages(info: &TraceInfo) -> bool {
     let mut probes = info.probes.iter();
-    probes.any(|probe| probe.attached && probe.name.contains("page_alloc"))
+    probes.any(|probe| probe.attached && Source::Pages.needs(probe))
 }
 
 /// Whether any CUDA call could be recorded.
@@ -82,6 +89,12 @@ pub fn caveats(
     if sources.contains(&Source::Cuda) && !records_cuda(info) {
         caveats.push(
             "no CUDA library was probed: that no CUDA calls are shown does not mean that none were made"
+                .to_owned(),
+        );
+    }
+    if sources.contains(&Source::Pages) && !records_pages(info) {
+        caveats.push(
+            "page allocations were not recorded: their numbers are missing, which does not mean 0"
                 .to_owned(),
         );
     }
@@ -143,7 +156,12 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("t.duckdb");
         let mut writer = TraceWriter::create(&path).unwrap();
-        for (second, class, count) in [(0, "cuda", 5), (3, "cuda", 7), (3, "off_cpu", 9)] {
+        for (second, class, count) in [
+            (0, "cuda", 5),
+            (3, "cuda", 7),
+            (3, "off_cpu", 9),
+            (4, "page_allocs", 2),
+        ] {
             writer.push(LostEvents {
                 ts_ns: second * 1_000_000_000,
                 class: class.into(),
@@ -178,5 +196,18 @@ mod tests {
             scheduler[1..],
             ["9 events of class off_cpu were lost in this window".to_owned()]
         );
+        let pages = caveats(&trace, &info, window, &[Source::Pages]).unwrap();
+        assert_eq!(
+            pages[1],
+            "2 events of class page_allocs were lost in this window"
+        );
+        assert!(pages[2].starts_with("page allocations were not recorded"));
+        info.probes.push(Probe {
+            name: "mm_page_alloc".to_owned(),
+            attached: true,
+            reason: None,
+        });
+        let pages = caveats(&trace, &info, window, &[Source::Pages]).unwrap();
+        assert_eq!(pages.len(), 2);
     }
 }

@@ -34,25 +34,6 @@ impl Life {
     }
 }
 
-/// Processes that one parent forked shortly after each other under one name.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Generation {
-    /// The parent.
-    pub parent_pid: i32,
-    /// Their name.
-    pub name: String,
-    /// The first fork.
-    pub start_ns: i64,
-    /// From the first fork to the last.
-    pub forking_ns: i64,
-    /// How many.
-    pub forks: i64,
-    /// How many of them exited.
-    pub exits: i64,
-    /// Median time from fork to exit of those.
-    pub median_lifetime_ns: Option<i64>,
-}
-
 /// One event.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Event {
@@ -89,10 +70,6 @@ pub struct Counts {
     pub thread_exits: i64,
 }
 
-/// Forks of one parent belong to one generation while each follows the one before within this
-/// time: starting a worker takes a few milliseconds, with `spawn` some tens.
-const GENERATION_NS: i64 = 200_000_000;
-
 /// The lives that overlap the window, oldest first. With a pid: its own and its children's.
 ///
 /// # Errors
@@ -117,43 +94,6 @@ pub fn lives(trace: &Trace, window: Window, pid: Option<i32>) -> Result<Vec<Life
                 },
             )?
             .collect::<duckdb::Result<_>>()
-    })
-}
-
-/// The generations among `lives`, which must be in order, oldest first. A single fork is none.
-pub fn generations(lives: &[Life]) -> Vec<Generation> {
-    let mut groups: Vec<Vec<&Life>> = Vec::new();
-    for life in lives.iter().filter(|life| life.forked_ns.is_some()) {
-        let family = |other: &Life| other.parent_pid == life.parent_pid && other.name == life.name;
-        let group = groups.iter_mut().rev().find(|group| family(group[0]));
-        let last_ns = |group: &Vec<&Life>| group.last().and_then(|last| last.forked_ns);
-        match group {
-            Some(group) if life.forked_ns <= last_ns(group).map(|ns| ns + GENERATION_NS) => {
-                group.push(life);
-            }
-            _ => groups.push(vec![life]),
-        }
-    }
-    groups
-        .iter()
-        .filter(|group| group.len() > 1)
-        .filter_map(|group| generation(group))
-        .collect()
-}
-
-fn generation(group: &[&Life]) -> Option<Generation> {
-    let first = group.first()?;
-    let start_ns = first.forked_ns?;
-    let mut lifetimes: Vec<i64> = group.iter().filter_map(|life| life.lifetime_ns()).collect();
-    lifetimes.sort_unstable();
-    Some(Generation {
-        parent_pid: first.parent_pid?,
-        name: first.name.clone(),
-        start_ns,
-        forking_ns: group.last()?.forked_ns? - start_ns,
-        forks: group.len() as i64,
-        exits: lifetimes.len() as i64,
-        median_lifetime_ns: lifetimes.get(lifetimes.len() / 2).copied(),
     })
 }
 
@@ -280,23 +220,6 @@ mod tests {
         };
         assert_eq!(lives(&trace, window, None).unwrap().len(), 1);
         assert_eq!(counts(&trace, window, None).unwrap(), Counts::default());
-    }
-
-    #[test]
-    fn forks_in_a_row_are_a_generation() {
-        let lives = lives(&draw(JOB).open(), whole(), None).unwrap();
-        assert_eq!(
-            generations(&lives),
-            [Generation {
-                parent_pid: 100,
-                name: "pt_data_worker".to_owned(),
-                start_ns: 100_000_000,
-                forking_ns: 10_000_000,
-                forks: 2,
-                exits: 2,
-                median_lifetime_ns: Some(100_000_000),
-            }]
-        );
     }
 
     #[test]

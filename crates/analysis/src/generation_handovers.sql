@@ -1,5 +1,5 @@
--- When each burst of workers first woke a thread of the feeder's process. The lists hold, worker
--- by worker, its burst, its pid, and the time in which its wakes count.
+-- When each burst of workers first woke one of the given threads of the feeder's process. The other
+-- lists hold, worker by worker, its burst, its pid, and the time in which its wakes count.
 WITH workers AS (
     SELECT unnest(string_split($bursts, ','))::BIGINT AS burst,
            unnest(string_split($pids, ','))::INTEGER AS waker_pid,
@@ -10,7 +10,9 @@ WITH workers AS (
 wakes AS (
     SELECT waker_pid, ts_ns + blocked_ns AS woken_ns
     FROM off_cpu
-    WHERE pid = $feeder_pid AND NOT open
+    -- In an interrupt, the waker is whoever was interrupted.
+    WHERE pid = $feeder_pid AND NOT open AND waker_context = 'task'
+      AND tid IN (SELECT unnest(string_split($consumers, ','))::INTEGER)
 )
 SELECT burst, min(woken_ns)
 FROM wakes JOIN workers USING (waker_pid)

@@ -7,7 +7,7 @@ use crate::roles::Roles;
 use crate::{AnalysisError, Window, ask};
 use ingero_trace::Trace;
 use ingero_trace::duckdb::{self, Connection, named_params};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Loader workers that were started in one burst and lived at the same time.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -20,14 +20,36 @@ pub struct Generation {
     pub first_fork_ns: i64,
     /// When the last was forked.
     pub last_fork_ns: i64,
-    /// When one of them, all being started, first woke a thread of the feeder's process; `None` if
-    /// that was not seen. A worker that reads what it needs to start from a pipe wakes the feeder
-    /// by that too, so this can be too early where workers are spawned with large data.
+    /// When one of them, all being started, first woke a thread of the feeder's process that takes
+    /// batches: its feeder, main or pinning thread. `None` if that was not seen. A worker that
+    /// reads what it needs to start from a pipe wakes the main thread by that too, so this can be
+    /// too early where workers are spawned with large data.
     pub first_handover_ns: Option<i64>,
     /// When the feeder's process next began to give the GPU work after that.
     pub next_submit_ns: Option<i64>,
     /// When the last of them ended; `None` if one lived on to the recording's end.
     pub ended_ns: Option<i64>,
+    /// How many of them ended.
+    pub exited: usize,
+    /// How many of those by an error or a signal.
+    pub failed: usize,
+}
+
+impl Generation {
+    /// From the first fork until one of them handed something over.
+    pub fn handover_after_ns(&self) -> Option<i64> {
+        Some(self.first_handover_ns? - self.first_fork_ns)
+    }
+
+    /// From the first fork until the GPU was given work after that: what the start cost.
+    pub fn start_cost_ns(&self) -> Option<i64> {
+        Some(self.next_submit_ns? - self.first_fork_ns)
+    }
+
+    /// From the first fork to the end of the last of them.
+    pub fn lifetime_ns(&self) -> Option<i64> {
+        Some(self.ended_ns? - self.first_fork_ns)
+    }
 }
 
 /// Forks this close together are one burst even if another thread of the feeder gave the GPU work
@@ -54,10 +76,34 @@ pub fn generations(trace: &Trace, roles: &Roles) -> Result<Vec<Generation>, Anal
     }
     let mut generations = Vec::new();
     for (feeder_pid, lives) in by_feeder {
-        generations.extend(ask(trace, |c| of_feeder(c, feeder_pid, &lives))?);
+        let feeder = Feeder::of(roles, feeder_pid);
+        generations.extend(ask(trace, |c| of_feeder(c, &feeder, &lives))?);
     }
     generations.sort_by_key(|generation| generation.first_fork_ns);
     Ok(generations)
+}
+
+/// Who takes what the workers hand over.
+#[derive(Debug)]
+struct Feeder {
+    pid: i32,
+    /// Threads that take batches. Others are woken by workers too: by those that read the indices
+    /// that they send.
+    consumers: BTreeSet<i32>,
+}
+
+impl Feeder {
+    fn of(roles: &Roles, pid: i32) -> Self {
+        let feeders = roles.feeders.iter();
+        let pins = roles.pin_threads.iter();
+        let consumers = feeders
+            .filter(|feeder| feeder.pid == pid)
+            .map(|feeder| feeder.tid)
+            .chain(pins.filter(|pin| pin.pid == pid).map(|pin| pin.tid))
+            .chain([pid])
+            .collect();
+        Self { pid, consumers }
+    }
 }
 
 /// One worker, from its fork.
@@ -67,10 +113,11 @@ struct Worker {
     fork_ns: i64,
     exec_ns: Option<i64>,
     exit_ns: Option<i64>,
+    failed: bool,
 }
 
 /// `lives` are of the workers of one feeder, in the order of their start.
-fn of_feeder(c: &Connection, feeder_pid: i32, lives: &[Life]) -> duckdb::Result<Vec<Generation>> {
+fn of_feeder(c: &Connection, feeder: &Feeder, lives: &[Life]) -> duckdb::Result<Vec<Generation>> {
     let workers: Vec<Worker> = lives
         .iter()
         .filter_map(|life| {
@@ -79,28 +126,32 @@ fn of_feeder(c: &Connection, feeder_pid: i32, lives: &[Life]) -> duckdb::Result<
                 fork_ns: life.forked_ns?,
                 exec_ns: life.executed_ns,
                 exit_ns: life.exit_ns,
+                failed: life.exit_status.is_some_and(|status| status != 0),
             })
         })
         .collect();
     let forks: Vec<i64> = workers.iter().map(|worker| worker.fork_ns).collect();
-    let submits = next_submits(c, feeder_pid, &forks)?;
+    let submits = next_submits(c, feeder.pid, &forks)?;
     let bursts = bursts(&workers, &submits);
-    let handovers = first_handovers(c, feeder_pid, &bursts)?;
+    let handovers = first_handovers(c, feeder, &bursts)?;
     let seen: Vec<i64> = handovers.iter().flatten().copied().collect();
-    let submits = next_submits(c, feeder_pid, &seen)?;
+    let submits = next_submits(c, feeder.pid, &seen)?;
     Ok(bursts
         .iter()
         .zip(handovers)
         .filter_map(|(burst, first_handover_ns)| {
-            let exits: Option<Vec<i64>> = burst.iter().map(|worker| worker.exit_ns).collect();
+            let exits: Vec<i64> = burst.iter().filter_map(|worker| worker.exit_ns).collect();
+            let all_ended = exits.len() == burst.len();
             Some(Generation {
-                feeder_pid,
+                feeder_pid: feeder.pid,
                 workers: burst.iter().map(|worker| worker.pid).collect(),
                 first_fork_ns: burst.first()?.fork_ns,
                 last_fork_ns: burst.last()?.fork_ns,
                 first_handover_ns,
                 next_submit_ns: first_handover_ns.and_then(|at| submits.get(&at).copied()),
-                ended_ns: exits.and_then(|exits| exits.into_iter().max()),
+                ended_ns: exits.iter().copied().max().filter(|_| all_ended),
+                exited: exits.len(),
+                failed: burst.iter().filter(|worker| worker.failed).count(),
             })
         })
         .collect())
@@ -147,10 +198,10 @@ fn next_submits(c: &Connection, pid: i32, moments: &[i64]) -> duckdb::Result<BTr
         .collect()
 }
 
-/// When each burst first woke the feeder's process, all its workers being started.
+/// When each burst first woke a thread that takes batches, all its workers being started.
 fn first_handovers(
     c: &Connection,
-    feeder_pid: i32,
+    feeder: &Feeder,
     bursts: &[Vec<Worker>],
 ) -> duckdb::Result<Vec<Option<i64>>> {
     let mut workers = Vec::new();
@@ -167,7 +218,8 @@ fn first_handovers(
     let mut first = vec![None; bursts.len()];
     let mut statement = c.prepare(include_str!("generation_handovers.sql"))?;
     let mut rows = statement.query(named_params! {
-        "feeder_pid": feeder_pid,
+        "feeder_pid": feeder.pid,
+        "consumers": list(feeder.consumers.iter()),
         "bursts": list(workers.iter().map(|(number, ..)| number)),
         "pids": list(workers.iter().map(|(_, pid, ..)| pid)),
         "from_ns": list(workers.iter().map(|(_, _, from_ns, _)| from_ns)),
@@ -218,7 +270,7 @@ mod tests {
         let found = of("
             process 100 python
             process 200 pt_data_worker parent=100 from=100 exit=0
-            process 300 pt_data_worker parent=100 from=110 exit=0
+            process 300 pt_data_worker parent=100 from=110 exit=137
             thread 100 100: launch(1) sync(99) S50<200 R10 (launch(1) sync(4) S1<300)*5 R200
             thread 200 200: R150
             thread 300 300: R150");
@@ -232,6 +284,8 @@ mod tests {
                 first_handover_ns: Some(150 * MS),
                 next_submit_ns: Some(160 * MS),
                 ended_ns: Some(260 * MS),
+                exited: 2,
+                failed: 1,
             }]
         );
     }
@@ -254,7 +308,7 @@ mod tests {
         assert_eq!(found[1].first_handover_ns, Some(75 * MS));
         assert_eq!(found[1].next_submit_ns, Some(75 * MS));
         // One lived on.
-        assert_eq!(found[1].ended_ns, None);
+        assert_eq!((found[1].ended_ns, found[1].exited), (None, 1));
     }
 
     #[test]
@@ -297,6 +351,18 @@ mod tests {
             thread 200 200: R10");
         assert_eq!(found.len(), 1);
         assert_eq!(found[0].first_handover_ns, None);
+    }
+
+    #[test]
+    fn a_worker_that_takes_its_work_from_another_thread_hands_nothing_over_by_that() {
+        // Thread 101 sends indices and is woken when the worker has read them.
+        let found = of("
+            process 100 python
+            process 200 pt_data_worker parent=100 from=10
+            thread 100 100: launch(1) R9 S90<200 launch(1) sync(30)
+            thread 100 101: R20 S5<200 R100
+            thread 200 200: R110");
+        assert_eq!(found[0].first_handover_ns, Some(100 * MS));
     }
 
     #[test]
@@ -380,9 +446,11 @@ mod tests {
         assert_eq!(found.len(), 6);
         for generation in &found {
             assert_eq!(generation.workers.len(), 4, "{generation:?}");
-            let cost_ns = generation.next_submit_ns.unwrap() - generation.first_fork_ns;
-            // An epoch lasts 2.3 s.
-            assert!((50 * MS..2_000 * MS).contains(&cost_ns), "{generation:?}");
+            // The first batch takes a second, in an epoch of 2.3 s.
+            let cost_ns = generation.start_cost_ns().unwrap();
+            assert!((900 * MS..1_300 * MS).contains(&cost_ns), "{generation:?}");
+            let handover_ns = generation.handover_after_ns().unwrap();
+            assert!((500 * MS..cost_ns).contains(&handover_ns), "{generation:?}");
             assert!(generation.ended_ns.is_some(), "{generation:?}");
         }
         assert!(found.is_sorted_by_key(|generation| generation.first_fork_ns));

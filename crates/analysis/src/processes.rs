@@ -31,8 +31,12 @@ pub struct ProcessRow {
     pub off_cpu_ns: i64,
     /// Part of that spent waiting for a CPU that others used.
     pub runq_ns: i64,
-    /// Pages allocated; `None` if that was not recorded.
-    pub pages: Option<i64>,
+    /// Bytes of the pages allocated; `None` if that was not recorded.
+    pub page_bytes: Option<i64>,
+    /// Bytes that reading calls returned, page cache and pipes included; `None` if not sampled.
+    pub read_bytes: Option<i64>,
+    /// Bytes fetched from storage; `None` if not sampled.
+    pub storage_read_bytes: Option<i64>,
     /// CUDA calls.
     pub cuda_calls: i64,
 }
@@ -73,8 +77,10 @@ pub fn processes(
                         cpu_ns: row.get(7)?,
                         off_cpu_ns: row.get(8)?,
                         runq_ns: row.get(9)?,
-                        pages: row.get(10)?,
-                        cuda_calls: row.get(11)?,
+                        page_bytes: row.get(10)?,
+                        read_bytes: row.get(11)?,
+                        storage_read_bytes: row.get(12)?,
+                        cuda_calls: row.get(13)?,
                     })
                 },
             )?
@@ -123,7 +129,9 @@ mod tests {
                     cpu_ns: 150_000_000,
                     off_cpu_ns: 250_000_000,
                     runq_ns: 50_000_000,
-                    pages: None,
+                    page_bytes: None,
+                    read_bytes: None,
+                    storage_read_bytes: None,
                     cuda_calls: 20,
                 },
                 ProcessRow {
@@ -138,7 +146,9 @@ mod tests {
                     cpu_ns: 100_000_000,
                     off_cpu_ns: 50_000_000,
                     runq_ns: 0,
-                    pages: None,
+                    page_bytes: None,
+                    read_bytes: None,
+                    storage_read_bytes: None,
                     cuda_calls: 0,
                 },
             ]
@@ -165,5 +175,34 @@ mod tests {
         let whole: i64 = ask_about(Some((0.0, 100.0)))[0].cpu_ns;
         let half: i64 = ask_about(Some((0.0, 50.0)))[0].cpu_ns;
         assert_eq!(half * 2, whole);
+    }
+
+    #[test]
+    fn what_was_read_and_allocated_is_counted_from_the_fork_or_the_window() {
+        // The counters grow evenly over 400 ms, those of 200 from before its fork at 100 ms on.
+        let drawn = draw(&format!(
+            "{JOB}
+             samples 100 rchar=1000..5000 read=0..400
+             samples 200 rchar=0..4000
+             pages 100: @0..100 10*2"
+        ));
+        let trace = drawn.open();
+        let info = trace.info().unwrap();
+        let rows = |start_ms: f64, end_ms: f64| {
+            let window = Window::from_ms(&info, Some(start_ms), Some(end_ms)).unwrap();
+            processes(&trace, &info, window, None, &roles(&trace).unwrap()).unwrap()
+        };
+        let whole = rows(0.0, 401.0);
+        assert_eq!(whole[0].page_bytes, Some(100 * 2 * 4096));
+        // What it had read before the recording does not count.
+        assert_eq!(whole[0].read_bytes, Some(4_000));
+        assert_eq!(whole[0].storage_read_bytes, Some(400));
+        // A forked process began with 0; it allocated nothing.
+        assert_eq!(whole[1].read_bytes, Some(4_000));
+        assert_eq!(whole[1].page_bytes, Some(0));
+        let part = rows(95.0, 250.0);
+        assert_eq!(part[0].page_bytes, Some(5 * 2 * 4096));
+        assert_eq!(part[0].read_bytes, Some(2_000));
+        assert_eq!(rows(210.0, 220.0)[0].read_bytes, Some(0));
     }
 }

@@ -17,6 +17,17 @@ pub enum Role {
     Other,
 }
 
+impl Role {
+    /// The word for it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Feeder => "feeder",
+            Self::LoaderWorker => "loader_worker",
+            Self::Other => "other",
+        }
+    }
+}
+
 /// A thread that hands the GPU its work.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Feeder {
@@ -378,6 +389,18 @@ mod tests {
              process 200 bash parent=100 exit=0
              thread 100 100: (S1<200)*5 R300 malloc(1) (launch(0.01) sync(5))*5
              thread 200 200: R10",
+        );
+        assert!(roles(&drawn.open()).unwrap().workers.is_empty());
+    }
+
+    #[test]
+    fn who_was_interrupted_has_woken_nobody() {
+        // A timer went off while 200 ran.
+        let drawn = draw(
+            "process 100 python
+             process 200 python parent=100
+             thread 100 100: (launch(0.01) sync(5) S1<200/timer)*50
+             thread 200 200: R300",
         );
         assert!(roles(&drawn.open()).unwrap().workers.is_empty());
     }

@@ -78,6 +78,11 @@ pub(crate) fn ms(ns: i64) -> f64 {
     (ns as f64 / 1e3).round() / 1e3
 }
 
+/// 10^6 bytes, to the thousand bytes.
+pub(crate) fn mb(bytes: i64) -> f64 {
+    (bytes as f64 / 1e3).round() / 1e3
+}
+
 /// A part of a whole, 0 to 1, to the tenth of a percent.
 pub(crate) fn share(part_ns: i64, whole_ns: i64) -> f64 {
     if whole_ns == 0 {

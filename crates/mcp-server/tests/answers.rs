@@ -25,12 +25,12 @@ fn list_processes_shows_roles_and_cores() {
     );
     assert_eq!(answer["host"]["cores_usable"], 4);
     assert_eq!(answer["host"]["cores_usable_from"], "affinity mask");
-    assert_eq!(cell(table, 0, "pages"), &Value::Null);
-    let caveats = answer["caveats"].to_string();
-    assert!(
-        caveats.contains("page allocations were not recorded"),
-        "{caveats}"
-    );
+    assert_eq!(cell(table, 0, "pages_mb"), 0.819);
+    // 200 comes after 300, which computes a little longer.
+    let worker = (0..4).find(|row| cell(table, *row, "pid") == 200).unwrap();
+    assert_eq!(cell(table, worker, "read_mb"), 8);
+    assert_eq!(cell(table, worker, "storage_read_mb"), 0);
+    assert_eq!(cell(table, 3, "read_mb"), &Value::Null);
     assert_eq!(
         (&answer["total_rows"], &answer["truncated"]),
         (&json!(4), &json!(false))
@@ -65,9 +65,60 @@ fn cuda_wait_latency_shows_calls_and_gaps() {
 }
 
 #[test]
-fn fork_timeline_shows_lives_and_events() {
+fn page_alloc_by_pid_shows_who_allocated_most_and_when() {
+    let drawn = draw(JOB);
+    let answer = call(&drawn.path(), "page_alloc_by_pid", json!({}));
+    let table = &answer["processes"];
+    assert_eq!(
+        (cell(table, 0, "pid"), cell(table, 0, "role")),
+        (&json!(200), &json!("loader_worker"))
+    );
+    assert_eq!(cell(table, 0, "allocations"), 2_000);
+    assert_eq!(cell(table, 0, "mb"), 12.288);
+    assert_eq!(cell(table, 0, "peak_mb_in_1_s"), 12.288);
+    assert_eq!(cell(table, 0, "peak_at_ms"), 100);
+    assert_eq!(cell(table, 0, "last_ms"), 490);
+    assert_eq!(cell(table, 1, "mb"), 0.819);
+    assert_eq!(answer["total_mb"], 13.107);
+    assert_eq!(answer["total_rows"], 2);
+    assert_eq!(answer["caveats"], json!([]));
+    let part = json!({"pid": 200, "start_ms": 100, "end_ms": 305});
+    let answer = call(&drawn.path(), "page_alloc_by_pid", part);
+    // The bucket from 300 to 310 ms counts in half.
+    assert_eq!(cell(&answer["processes"], 0, "allocations"), 1_025);
+    assert!(answer["caveats"][0].as_str().unwrap().contains("10 ms"));
+}
+
+#[test]
+fn pages_that_were_not_recorded_are_no_zero() {
+    let drawn = draw("process 100 python\nthread 100 100: R50");
+    let answer = call(&drawn.path(), "page_alloc_by_pid", json!({}));
+    assert!(answer.get("total_mb").is_none(), "{answer}");
+    for tool in ["page_alloc_by_pid", "list_processes"] {
+        let answer = call(&drawn.path(), tool, json!({}));
+        let caveats = answer["caveats"].to_string();
+        assert!(
+            caveats.contains("page allocations were not recorded"),
+            "{tool} {caveats}"
+        );
+    }
+    let processes = call(&drawn.path(), "list_processes", json!({}));
+    assert_eq!(cell(&processes["processes"], 0, "pages_mb"), &Value::Null);
+}
+
+#[test]
+fn fork_timeline_shows_lives_generations_and_events() {
     let drawn = draw(JOB);
     let answer = call(&drawn.path(), "fork_timeline", json!({}));
+    let generations = &answer["generations"];
+    assert_eq!(cell(generations, 0, "workers"), 2);
+    assert_eq!(cell(generations, 0, "start_ms"), 10);
+    assert_eq!(cell(generations, 0, "forking_ms"), 5);
+    assert_eq!(cell(generations, 0, "handover_after_ms"), 11);
+    assert_eq!(cell(generations, 0, "start_cost_ms"), 13);
+    assert_eq!(cell(generations, 0, "end"), "alive");
+    let of_worker = call(&drawn.path(), "fork_timeline", json!({"pid": 400}));
+    assert_eq!(of_worker["generations_total"], 0);
     assert_eq!(answer["counts"]["forks"], 3);
     assert_eq!(cell(&answer["processes"], 3, "exit_status"), 1);
     assert_eq!(cell(&answer["processes"], 3, "lifetime_ms"), 5);
@@ -129,6 +180,7 @@ fn the_same_question_gets_the_same_answer_from_shell_and_server() {
         "top_offcpu",
         "cuda_wait_latency",
         "fork_timeline",
+        "page_alloc_by_pid",
     ] {
         let served = client.structured(tool, json!({}));
         assert_eq!(served, call(&drawn.path(), tool, json!({})), "{tool}");

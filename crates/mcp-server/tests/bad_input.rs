@@ -214,6 +214,7 @@ fn numbers_may_be_texts_and_whole_numbers_may_have_a_fraction_of_zero() {
             "top_offcpu",
             "cuda_wait_latency",
             "fork_timeline",
+            "page_alloc_by_pid",
         ] {
             assert_eq!(
                 client.structured(tool, plain.clone()),
@@ -267,6 +268,7 @@ fn pack_makes_a_file_that_answers_the_same() {
         "top_offcpu",
         "cuda_wait_latency",
         "fork_timeline",
+        "page_alloc_by_pid",
     ] {
         assert_eq!(
             common::call(&packed, tool, json!({})),

@@ -9,12 +9,13 @@ use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::time::Instant;
 
-const TOOLS: [&str; 5] = [
+const TOOLS: [&str; 6] = [
     "explain_bottleneck",
     "list_processes",
     "top_offcpu",
     "cuda_wait_latency",
     "fork_timeline",
+    "page_alloc_by_pid",
 ];
 
 #[test]
@@ -68,6 +69,11 @@ fn every_answer_fits_its_schema() {
                 "fork_timeline",
                 json!({"show": "events", "include_threads": true}),
             ),
+            ("page_alloc_by_pid", json!({})),
+            (
+                "page_alloc_by_pid",
+                json!({"pid": 200, "start_ms": 33.3, "end_ms": 44.4}),
+            ),
         ] {
             let answer = client.structured(tool, arguments.clone());
             let errors = validate::errors(schemas[tool], &answer);
@@ -81,7 +87,7 @@ fn an_unknown_tool_is_a_protocol_error_that_lists_the_known_ones() {
     let drawn = draw(JOB);
     for era in ERAS {
         let mut client = Client::start(&drawn.path(), era);
-        for name in ["page_alloc_by_pid", "correlate_window", "no_such_tool"] {
+        for name in ["correlate_windows", "no_such_tool"] {
             let answer = client.request("tools/call", json!({"name": name, "arguments": {}}));
             assert_eq!(answer["error"]["code"], -32602, "{answer}");
             let message = answer["error"]["message"].as_str().unwrap();

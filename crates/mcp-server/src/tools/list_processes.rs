@@ -1,11 +1,11 @@
 //! `list_processes`: who ran.
 
-use crate::arguments::{Asked, Lenient, Paging, WindowShown, ms, page};
+use crate::arguments::{Asked, Lenient, Paging, WindowShown, mb, ms, page};
 use crate::session::Session;
 use crate::table::Table;
 use crate::tool::{self, Tool, ToolError};
 use crate::{schema, text};
-use ingero_analysis::coverage::{Source, caveats, records_pages};
+use ingero_analysis::coverage::{Source, caveats};
 use ingero_analysis::processes::{ProcessRow, processes};
 use ingero_analysis::roles::{Role, Roles};
 use ingero_trace::TraceInfo;
@@ -17,8 +17,9 @@ pub(crate) const TOOL: Tool = Tool {
     title: "Processes of the job",
     description: "Who ran: every process of the recorded job with its parent, role (feeder: hands \
         the GPU its work; loader_worker: prepares data for it), lifetime, CPU time, time off the \
-        CPU, time queued for a CPU, and CUDA calls, and the CPU cores that the job may use. Use \
-        it to learn the pids that other tools take, or to compare cores with workers.",
+        CPU, time queued for a CPU, memory pages allocated, bytes read (from storage or not) and \
+        CUDA calls, and the CPU cores that the job may use. Use it to learn the pids that other \
+        tools take, to compare cores with workers, or to tell data in memory from data on disk.",
     example: r#"{"limit": 20}"#,
     input: schema::input::<Arguments>,
     output: schema::output::<Answer>,
@@ -132,8 +133,12 @@ struct Process {
     off_cpu_ms: f64,
     /// part of off_cpu_ms spent queued for a CPU that others used
     waiting_for_cpu_ms: f64,
-    /// memory pages allocated
-    pages: Option<i64>,
+    /// memory pages allocated, in 10^6 bytes
+    pages_mb: Option<f64>,
+    /// bytes that reading calls returned, page cache and pipes included, in 10^6 bytes
+    read_mb: Option<f64>,
+    /// bytes fetched from storage, in 10^6 bytes
+    storage_read_mb: Option<f64>,
     /// CUDA calls made
     cuda_calls: i64,
 }
@@ -144,24 +149,18 @@ impl From<ProcessRow> for Process {
             pid: row.pid,
             parent_pid: row.parent_pid,
             name: text::name(&row.name),
-            role: role_name(row.role),
+            role: row.role.name(),
             start_ms: row.forked_ns.map(ms),
             exit_ms: row.exit_ns.map(ms),
             threads: row.threads,
             cpu_ms: ms(row.cpu_ns),
             off_cpu_ms: ms(row.off_cpu_ns),
             waiting_for_cpu_ms: ms(row.runq_ns),
-            pages: row.pages,
+            pages_mb: row.page_bytes.map(mb),
+            read_mb: row.read_bytes.map(mb),
+            storage_read_mb: row.storage_read_bytes.map(mb),
             cuda_calls: row.cuda_calls,
         }
-    }
-}
-
-fn role_name(role: Role) -> &'static str {
-    match role {
-        Role::Feeder => "feeder",
-        Role::LoaderWorker => "loader_worker",
-        Role::Other => "other",
     }
 }
 
@@ -185,11 +184,13 @@ fn answer(session: &Session, arguments: Arguments) -> Result<Answer, ToolError> 
         &session.trace,
         info,
         *window,
-        &[Source::Scheduler, Source::Processes, Source::Cuda],
+        &[
+            Source::Scheduler,
+            Source::Processes,
+            Source::Cuda,
+            Source::Pages,
+        ],
     )?;
-    if !records_pages(info) {
-        caveats.push("page allocations were not recorded: pages is null".to_owned());
-    }
     caveats.extend(reused(&all));
     if cuts_a_bucket(info, asked.window.start_ns) || cuts_a_bucket(info, asked.window.end_ns) {
         caveats.push(

@@ -4,6 +4,7 @@ mod cuda_wait_latency;
 mod explain_bottleneck;
 mod fork_timeline;
 mod list_processes;
+mod page_alloc_by_pid;
 mod top_offcpu;
 
 use crate::tool::Tool;
@@ -17,6 +18,7 @@ pub(crate) const TOOLS: &[Tool] = &[
     top_offcpu::TOOL,
     cuda_wait_latency::TOOL,
     fork_timeline::TOOL,
+    page_alloc_by_pid::TOOL,
 ];
 
 /// The tool of this name.

@@ -20,7 +20,10 @@ pub(crate) const JOB: &str = "
                     (S20<300+1 R1 h2d(1,4000000) launch(0.5) sync(R0.5 Q0.5 R0.5))*25
     thread 200 200: (R20 S4<100)*50
     thread 300 300: (R20 D4)*10 (R20 S4<100)*40
-    thread 400 400: R5";
+    thread 400 400: R5
+    pages 100: @0..100 20*1
+    pages 200: @100 1000*2 @300..500 50*1
+    samples 200 rchar=0..8000000";
 
 /// The protocol versions with and without a handshake.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -117,7 +117,7 @@ impl ThreadClock {
                 let (waker_tid, context) = match waker {
                     Waker::Unknown => (None, None),
                     Waker::Thread(tid) => (Some(*tid), Some("task".into())),
-                    Waker::Interrupt => (Some(0), Some("hardirq".into())),
+                    Waker::Interrupt(tid) => (Some(*tid), Some("hardirq".into())),
                 };
                 out.writer.push(OffCpu {
                     ts_ns: self.now_ns,

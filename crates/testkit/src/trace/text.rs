@@ -25,7 +25,8 @@ pub(super) enum Step {
 pub(super) enum Waker {
     Unknown,
     Thread(i32),
-    Interrupt,
+    /// An interrupt, while this thread ran.
+    Interrupt(i32),
 }
 
 /// The counters of a process by name, each with its value at the start and at the end.
@@ -224,7 +225,11 @@ fn parse_step(text: &str) -> Result<(Step, &str), Mistake> {
                 None => (amount, 0),
             };
             let (amount, waker) = match amount.split_once('<') {
-                Some((amount, "timer")) => (amount, Waker::Interrupt),
+                Some((amount, "timer")) => (amount, Waker::Interrupt(0)),
+                Some((amount, waker)) if waker.ends_with("/timer") => {
+                    let tid = waker.trim_end_matches("/timer");
+                    (amount, Waker::Interrupt(number(tid)?))
+                }
                 Some((amount, tid)) => (amount, Waker::Thread(number(tid)?)),
                 None => (amount, Waker::Unknown),
             };
