@@ -116,7 +116,7 @@ fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
             // The message may hold names from a trace.
-            eprintln!("ingero-mcp: {}", text::clean(&failure.message));
+            eprintln!("ingero-mcp: {}", text::reason(&failure.message));
             ExitCode::from(failure.status)
         }
     }

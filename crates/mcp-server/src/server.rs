@@ -130,7 +130,7 @@ fn finish(tool: &Tool, done: Result<Result<Value, ToolError>, JoinError>) -> Cal
 }
 
 fn refuse(why: &str) -> CallToolResult {
-    CallToolResult::error(vec![ContentBlock::text(text::clean(why))])
+    CallToolResult::error(vec![ContentBlock::text(text::reason(why))])
 }
 
 impl ServerHandler for Server {

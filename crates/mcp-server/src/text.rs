@@ -23,9 +23,21 @@ pub(crate) fn command_line(text: &str) -> String {
     cut(text, LONGEST_COMMAND)
 }
 
-fn cut(text: &str, longest: usize) -> String {
-    let mut kept = text
-        .chars()
+/// As [`clean`], for why something is refused: what is too long is cut in the middle, because the
+/// end says what would fit.
+pub(crate) fn reason(text: &str) -> String {
+    let kept: Vec<char> = kept(text).collect();
+    if kept.len() <= LONGEST {
+        return kept.into_iter().collect();
+    }
+    let (start, end) = (LONGEST / 3, LONGEST - LONGEST / 3 - 1);
+    let (start, end) = (&kept[..start], &kept[kept.len() - end..]);
+    start.iter().chain(&['…']).chain(end).collect()
+}
+
+/// The characters that do nothing but stand there.
+fn kept(text: &str) -> impl Iterator<Item = char> {
+    text.chars()
         .map(|c| {
             if matches!(c, '\n' | '\r' | '\t') {
                 ' '
@@ -33,7 +45,11 @@ fn cut(text: &str, longest: usize) -> String {
                 c
             }
         })
-        .filter(|c| !is_unwanted(*c));
+        .filter(|c| !is_unwanted(*c))
+}
+
+fn cut(text: &str, longest: usize) -> String {
+    let mut kept = kept(text);
     let mut cleaned: String = kept.by_ref().take(longest).collect();
     if kept.next().is_some() {
         cleaned.pop();
@@ -99,5 +115,15 @@ mod tests {
         assert_eq!(clean(&long).chars().count(), LONGEST);
         assert!(clean(&long).ends_with('…'));
         assert_eq!(name(&"x".repeat(LONGEST_NAME)), "x".repeat(LONGEST_NAME));
+    }
+
+    #[test]
+    fn a_long_reason_keeps_its_end() {
+        let long = format!("limit={}\u{1b} must be from 1 to 9", "5".repeat(5_000));
+        let cut = reason(&long);
+        assert_eq!(cut.chars().count(), LONGEST);
+        assert!(cut.starts_with("limit=55") && cut.contains("5…5"), "{cut}");
+        assert!(cut.ends_with("55 must be from 1 to 9"), "{cut}");
+        assert_eq!(reason("short\n"), "short ");
     }
 }

@@ -73,6 +73,18 @@ fn what_is_no_trace_is_refused_and_left_alone() {
 }
 
 #[test]
+fn events_that_cannot_be_read_are_not_called_missing() {
+    let drawn = draw(JOB);
+    let folder = tempfile::tempdir().unwrap();
+    let catalog = folder.path().join("t.duckdb");
+    fs::copy(drawn.path(), &catalog).unwrap();
+    refused(&catalog, 65, "is missing");
+    // Instead of a folder without permissions, which root may read all the same.
+    fs::write(folder.path().join("t.events"), b"").unwrap();
+    refused(&catalog, 66, "cannot read");
+}
+
+#[test]
 fn asking_changes_nothing() {
     let drawn = draw(JOB);
     let folder = drawn.path().parent().unwrap().to_owned();
@@ -167,6 +179,24 @@ fn arguments_that_do_not_fit_are_named_with_what_would() {
             for part in says {
                 assert!(why.contains(part), "{arguments}: {why}");
             }
+        }
+    }
+}
+
+#[test]
+fn what_would_fit_is_said_however_long_the_argument_is() {
+    let drawn = draw(JOB);
+    let mut client = Client::start(&drawn.path(), ERAS[0]);
+    let long = "x".repeat(100_000);
+    for (arguments, says) in [
+        (json!({"by": long}), "`process` or `thread`"),
+        (json!({"pid": long}), "is no number"),
+        (json!({long: 5}), "`start_ms`, `end_ms`"),
+    ] {
+        let why = client.refusal("top_offcpu", arguments);
+        assert!(why.contains("xxx") && why.len() < 1_000, "{why}");
+        for part in [says, "Arguments that work for top_offcpu: {\"pid\""] {
+            assert!(why.contains(part), "{why}");
         }
     }
 }

@@ -66,6 +66,14 @@ pub(crate) fn find(path: &Path) -> Result<Source, OpenError> {
         });
     }
     let events = events_folder(&absolute);
+    if let Err(source) = fs::read_dir(&events)
+        && source.kind() != io::ErrorKind::NotFound
+    {
+        return Err(OpenError::Unreadable {
+            path: events_folder(path),
+            source,
+        });
+    }
     if !is_events_folder(&events) {
         return Err(OpenError::NoEvents {
             path: path.to_owned(),
