@@ -14,6 +14,7 @@ enum limits {
 	COMM_BYTES = 16,           /* a task's name, with its final zero */
 	COMMAND_LINE_BYTES = 1024, /* of an exec; longer ones are cut */
 	BUCKET_NS = 100000000,     /* cpu_time is summed in buckets of 100 ms since the start */
+	PAGE_BUCKET_NS = 10000000, /* page allocations in buckets of 10 ms */
 };
 
 /* Index into the map `lost`: what could not be delivered. */
@@ -22,7 +23,8 @@ enum lost_class {
 	LOST_PROCESS = 1,
 	LOST_CPU_TIME = 2,
 	LOST_CUDA = 3,
-	LOST_CLASSES = 4,
+	LOST_PAGE_ALLOCS = 4,
+	LOST_CLASSES = 5,
 };
 
 /* ---- settings and targets ---- */
@@ -157,6 +159,17 @@ struct idle_switches {
 	__u64 from_idle;
 };
 _Static_assert(sizeof(struct idle_switches) == 16, "idle_switches");
+
+/* ---- page allocations ---- */
+
+/* Key of the map `page_allocs`, whose values are numbers of allocations. */
+struct page_alloc_key {
+	__s32 pid;
+	__u32 bucket; /* number of the bucket since the start */
+	__u16 page_order; /* log2 of the pages of one allocation */
+	__u16 cpu;
+};
+_Static_assert(sizeof(struct page_alloc_key) == 12, "page_alloc_key");
 
 /* ---- life of processes ---- */
 

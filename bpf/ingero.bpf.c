@@ -4,6 +4,7 @@
 #include "interrupts.bpf.c"
 #include "process.bpf.c"
 #include "sched.bpf.c"
+#include "pages.bpf.c"
 #include "cuda.bpf.c"
 
 char LICENSE[] SEC("license") = "Dual MIT/GPL";

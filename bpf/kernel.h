@@ -40,6 +40,7 @@ struct task_struct {
 };
 
 struct linux_binprm;
+struct page;
 
 #pragma clang attribute pop
 

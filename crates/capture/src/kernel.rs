@@ -1,8 +1,8 @@
 //! The kernel's side: loads and attaches the programs of `bpf/`, and owns their maps and rings.
 
 use crate::wire::{
-    self, Config, CpuTimeKey, CpuTimeValue, CurrentRun, IdleSwitches, Interrupts, Target,
-    ThreadState,
+    self, Config, CpuTimeKey, CpuTimeValue, CurrentRun, IdleSwitches, Interrupts, PageAllocKey,
+    Target, ThreadState,
 };
 use aya::maps::{Array, HashMap, Map, MapData, MapError, PerCpuArray, RingBuf};
 use aya::programs::{BtfTracePoint, ProgramError};
@@ -32,6 +32,8 @@ const INTERRUPTS: &[&str] = &[
     "hrtimer_expire_entry",
     "hrtimer_expire_exit",
 ];
+/// Without it, page allocations are not recorded.
+pub(crate) const PAGE_ALLOC: &str = "mm_page_alloc";
 
 /// Why the programs could not be loaded, attached or read.
 #[derive(Debug, thiserror::Error)]
@@ -70,6 +72,7 @@ pub(crate) struct Kernel {
     pub(crate) targets: HashMap<MapData, u32, Target>,
     pub(crate) threads: HashMap<MapData, u32, ThreadState>,
     pub(crate) cpu_time: HashMap<MapData, CpuTimeKey, CpuTimeValue>,
+    page_allocs: HashMap<MapData, PageAllocKey, u64>,
     current_run: PerCpuArray<MapData, CurrentRun>,
     idle_switches: PerCpuArray<MapData, IdleSwitches>,
     interrupts: PerCpuArray<MapData, Interrupts>,
@@ -119,16 +122,21 @@ impl Kernel {
                 ),
             });
         }
-        let mut interrupts_known = true;
-        for name in INTERRUPTS {
+        let mut attach_optional = |name: &str| {
             let result = attach(&mut ebpf, name, name, &btf);
-            interrupts_known &= result.is_ok();
+            let attached = result.is_ok();
             probes.push(Probe {
-                name: (*name).to_owned(),
-                attached: result.is_ok(),
+                name: name.to_owned(),
+                attached,
                 reason: result.err().map(|error| error.to_string()),
             });
+            attached
+        };
+        let mut interrupts_known = true;
+        for name in INTERRUPTS {
+            interrupts_known &= attach_optional(name);
         }
+        attach_optional(PAGE_ALLOC);
         Ok(Self {
             interrupts_known,
             config: map(shared(&ebpf, "config")?, "config")?,
@@ -136,6 +144,7 @@ impl Kernel {
             lost: map(shared(&ebpf, "lost")?, "lost")?,
             threads: map(own(&mut ebpf, "threads")?, "threads")?,
             cpu_time: map(own(&mut ebpf, "cpu_time")?, "cpu_time")?,
+            page_allocs: map(own(&mut ebpf, "page_allocs")?, "page_allocs")?,
             current_run: map(own(&mut ebpf, "current_run")?, "current_run")?,
             idle_switches: map(own(&mut ebpf, "idle_switches")?, "idle_switches")?,
             interrupts: map(own(&mut ebpf, "interrupts")?, "interrupts")?,
@@ -263,6 +272,35 @@ impl Kernel {
         ])
     }
 
+    /// What page allocations are counted by, at the moment.
+    pub(crate) fn page_alloc_keys(&self) -> Vec<PageAllocKey> {
+        self.page_allocs.keys().filter_map(Result::ok).collect()
+    }
+
+    /// Takes out a count of page allocations, which no program may be adding to any more.
+    pub(crate) fn take_page_allocs(&mut self, key: &PageAllocKey) -> Result<u64, KernelError> {
+        let count = self.page_allocs.get(key, 0);
+        let count = count.map_err(in_map("page_allocs"))?;
+        self.page_allocs
+            .remove(key)
+            .map_err(in_map("page_allocs"))?;
+        Ok(count)
+    }
+
+    /// Counts one allocation of a process without pages until no more fit. Returns how many did.
+    #[cfg(test)]
+    pub(crate) fn fill_page_allocs(&mut self) -> usize {
+        let key = |bucket| PageAllocKey {
+            pid: 0,
+            bucket,
+            page_order: 0,
+            cpu: 0,
+        };
+        let mut fit = 0..;
+        fit.find(|bucket| self.page_allocs.insert(key(*bucket), 1, 0).is_err())
+            .map_or(0, |bucket| bucket as usize)
+    }
+
     /// Events lost since the programs were loaded, of one class.
     pub(crate) fn lost(&self, class: u32) -> Result<u64, KernelError> {
         self.lost.get(&class, 0).map_err(in_map("lost"))
@@ -288,6 +326,9 @@ impl Kernel {
             .collect::<Vec<_>>()
         {
             self.cpu_time.remove(&key).map_err(in_map("cpu_time"))?;
+        }
+        for key in self.page_alloc_keys() {
+            self.take_page_allocs(&key)?;
         }
         for ring in [
             &mut self.off_cpu_ring,

@@ -1,7 +1,7 @@
 //! Records scheduler, process and CUDA events of a GPU job into a trace.
 //!
 //! The path of one event: `bpf/` fires and fills a ring or a map; [`kernel`] owns those;
-//! [`decode`], [`off_cpu`], [`cpu_time`] and [`processes`] make rows of what arrives;
+//! [`decode`], [`off_cpu`], [`cpu_time`], [`pages`] and [`processes`] make rows of what arrives;
 //! [`session`] drives them and hands the rows to the writer of `ingero-trace`.
 
 mod cgroup;
@@ -16,6 +16,7 @@ mod kernel;
 mod launch;
 mod lost;
 mod off_cpu;
+mod pages;
 mod poll;
 mod preflight;
 mod processes;

@@ -100,7 +100,8 @@ fn tick_ns() -> i64 {
     1_000_000_000 / sysconf(libc::_SC_CLK_TCK)
 }
 
-fn page_bytes() -> i64 {
+/// Size of a memory page.
+pub(crate) fn page_bytes() -> i64 {
     sysconf(libc::_SC_PAGESIZE)
 }
 

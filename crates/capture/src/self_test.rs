@@ -1,7 +1,7 @@
 //! Shows before the recording that every program fires: the recorder records itself for a moment.
 
 use crate::cuda::CudaProbes;
-use crate::kernel::{Kernel, KernelError};
+use crate::kernel::{self, Kernel, KernelError};
 use crate::processes::{self, LifeEvent};
 use crate::wire::{self, OffCpuEvent, WireRecord as _};
 use crate::{clock, error::RecordError};
@@ -76,11 +76,19 @@ struct Seen {
     wakeups: usize,
     /// Whether the thread's first run was seen to follow its birth.
     born: bool,
+    /// Whether the recorder was seen to allocate memory, as every new thread and process makes it do.
+    pages: bool,
     life: BTreeMap<u32, usize>,
 }
 
 fn observe(kernel: &mut Kernel, own_pid: i32, tid: i32) -> Seen {
-    let mut seen = Seen::default();
+    let mut seen = Seen {
+        pages: kernel
+            .page_alloc_keys()
+            .iter()
+            .any(|key| key.pid == own_pid),
+        ..Seen::default()
+    };
     while let Some(item) = kernel.off_cpu_ring.next() {
         let Some(event) = OffCpuEvent::from_bytes(&item).filter(|event| event.tid == tid) else {
             continue;
@@ -123,6 +131,12 @@ impl Seen {
         expect("sched_switch", "sleeps", SLEEPS, self.sleeps);
         expect("sched_waking", "sleeps being woken", SLEEPS, self.wakings);
         expect("sched_wakeup", "sleeps being queued", SLEEPS, self.wakeups);
+        expect(
+            kernel::PAGE_ALLOC,
+            "processes allocating memory",
+            1,
+            self.pages.into(),
+        );
         expect(
             "sched_wakeup_new",
             "first runs of a thread",
@@ -187,7 +201,9 @@ fn idle_mismatch(into: u64, from: u64, cpus: u64) -> bool {
 }
 
 fn note(kernel: &mut Kernel, name: &str, problem: String) {
-    if let Some(probe) = kernel.probes.iter_mut().find(|probe| probe.name == name) {
+    // What is not attached has a reason already.
+    let mut attached = kernel.probes.iter_mut().filter(|probe| probe.attached);
+    if let Some(probe) = attached.find(|probe| probe.name == name) {
         probe.reason = Some(match probe.reason.take() {
             Some(reason) if reason == problem => reason,
             Some(reason) => format!("{reason}; {problem}"),
@@ -205,7 +221,7 @@ mod tests {
         let problems = Seen::default().problems();
         let probes: std::collections::BTreeSet<_> =
             problems.iter().map(|(probe, _)| *probe).collect();
-        assert_eq!(probes.len(), 8, "each of the eight programs: {problems:?}");
+        assert_eq!(probes.len(), 9, "each of the nine programs: {problems:?}");
     }
 
     #[test]

@@ -11,7 +11,7 @@ use crate::processes::{self, LifeEvent, Processes};
 use crate::progress::Figures;
 use crate::target::Existing;
 use crate::wire::{self, OffCpuEvent, RunEvent, ThreadState, WireRecord as _};
-use crate::{clock, host, procfs, samples, self_test};
+use crate::{clock, host, pages, procfs, samples, self_test};
 use ingero_trace::{Probe, TraceInfo, TraceWriter, WriteStats};
 use std::os::fd::RawFd;
 use std::time::{Duration, Instant};
@@ -205,7 +205,7 @@ impl Session {
         Ok(())
     }
 
-    fn lost_totals(&self) -> Result<[(&'static str, u64); 5], RecordError> {
+    fn lost_totals(&self) -> Result<[(&'static str, u64); 6], RecordError> {
         let cuda = match &self.cuda {
             Ok(cuda) => cuda.lost()?,
             Err(_) => 0,
@@ -215,6 +215,7 @@ impl Session {
             ("off_cpu", self.kernel.lost(wire::LOST_OFF_CPU)?),
             ("process", self.kernel.lost(wire::LOST_PROCESS)?),
             ("cpu_time", self.kernel.lost(wire::LOST_CPU_TIME)?),
+            ("page_allocs", self.kernel.lost(wire::LOST_PAGE_ALLOCS)?),
             ("decode", self.undecoded),
         ])
     }
@@ -239,7 +240,9 @@ impl Session {
     /// Stores what there is, also of what goes on.
     fn flush(&mut self) -> Result<(), RecordError> {
         self.last_flush = Instant::now();
-        let closed = self.cpu_times.bucket(clock::monotonic_ns());
+        let now_ns = clock::monotonic_ns();
+        let closed = self.cpu_times.bucket(now_ns);
+        let closed_pages = pages::bucket(self.since_start(now_ns));
         // After this, no program adds to a closed bucket any more.
         kernel::wait_for_programs();
         let border_ns = self.start_ns + closed * BUCKET_NS;
@@ -248,6 +251,7 @@ impl Session {
         self.drain();
         self.push_open(until_ns);
         self.push_cpu_times(closed);
+        self.push_page_allocs(closed_pages)?;
         self.info.duration_ns = self.since_start(border_ns);
         self.store();
         Ok(())
@@ -266,6 +270,7 @@ impl Session {
         self.drain();
         self.push_open(end_ns);
         self.push_cpu_times(every_bucket);
+        self.push_page_allocs(pages::EVERY_BUCKET)?;
         self.count_lost()?;
         self_test::check_idle(&mut self.kernel)?;
         self.info.duration_ns = self.since_start(end_ns);
@@ -327,6 +332,13 @@ impl Session {
         for row in self.cpu_times.take_before(closed) {
             self.writer.push(row);
         }
+    }
+
+    fn push_page_allocs(&mut self, closed: u64) -> Result<(), RecordError> {
+        for row in pages::take(&mut self.kernel, closed)? {
+            self.writer.push(row);
+        }
+        Ok(())
     }
 
     /// Writes the calls and waits that go on, up to `until_ns`. To be called after draining.
