@@ -8,10 +8,11 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-const TOOLS: [&str; 6] = [
+const TOOLS: [&str; 7] = [
     "list_processes",
     "top_offcpu",
     "cuda_wait_latency",
+    "correlate_window",
     "fork_timeline",
     "page_alloc_by_pid",
     "explain_bottleneck",

@@ -154,7 +154,12 @@ fn add_off_cpu(
     Ok(())
 }
 
-fn gaps(c: &Connection, window: Window, pid: i32, longest: u32) -> duckdb::Result<Option<Gaps>> {
+pub(crate) fn gaps(
+    c: &Connection,
+    window: Window,
+    pid: i32,
+    longest: u32,
+) -> duckdb::Result<Option<Gaps>> {
     // All calls of the process, also those before the window: one of them may begin a gap in it.
     let functions = Functions::of(c, pid, window.end_ns, |kind| !kind.is_aside())?;
     if functions.is_empty() {

@@ -55,6 +55,27 @@ pub struct Event {
     pub exit_status: Option<i32>,
 }
 
+/// Which events are wanted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kinds {
+    /// Forks, execs and exits of processes.
+    Lives,
+    /// Those, renames, and processes that were there before the recording.
+    Processes,
+    /// Those, and the starts and ends of threads.
+    All,
+}
+
+impl Kinds {
+    fn names(self) -> &'static str {
+        match self {
+            Self::Lives => "fork,exec,exit",
+            Self::Processes => "existing,fork,exec,rename,exit",
+            Self::All => "existing,fork,exec,rename,exit,thread,thread_exit",
+        }
+    }
+}
+
 /// Events by kind. Threads are counted apart from processes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Counts {
@@ -106,17 +127,17 @@ pub fn events(
     trace: &Trace,
     window: Window,
     pid: Option<i32>,
-    threads: bool,
+    kinds: Kinds,
     page: Page,
 ) -> Result<(Vec<Event>, i64), AnalysisError> {
-    ask(trace, |c| event_rows(c, window, pid, threads, page))
+    ask(trace, |c| event_rows(c, window, pid, kinds, page))
 }
 
 fn event_rows(
     c: &Connection,
     window: Window,
     pid: Option<i32>,
-    threads: bool,
+    kinds: Kinds,
     page: Page,
 ) -> duckdb::Result<(Vec<Event>, i64)> {
     let mut total = 0;
@@ -127,7 +148,7 @@ fn event_rows(
                 "start_ns": window.start_ns,
                 "end_ns": window.end_ns,
                 "pid": pid,
-                "threads": threads,
+                "kinds": kinds.names(),
                 "limit": page.limit,
                 "offset": page.offset,
             },
@@ -228,12 +249,16 @@ mod tests {
         let trace = drawn.open();
         let counts = counts(&trace, whole(), None).unwrap();
         assert_eq!((counts.forks, counts.threads, counts.exits), (3, 1, 2));
-        let (without, total) = events(&trace, whole(), None, false, Page::first(50)).unwrap();
+        let (without, total) =
+            events(&trace, whole(), None, Kinds::Processes, Page::first(50)).unwrap();
         assert_eq!((without.len(), total), (6, 6));
         assert!(without.iter().all(|event| event.kind != "thread"));
-        let (with, _) = events(&trace, whole(), None, true, Page::first(50)).unwrap();
+        let (with, _) = events(&trace, whole(), None, Kinds::All, Page::first(50)).unwrap();
         assert_eq!(with.len(), 7);
         assert!(with.is_sorted_by_key(|event| event.ts_ns));
+        let (lives, _) = events(&trace, whole(), None, Kinds::Lives, Page::first(50)).unwrap();
+        assert_eq!(lives.len(), 5);
+        assert!(lives.iter().all(|event| event.kind != "existing"));
     }
 
     #[test]
@@ -244,9 +269,9 @@ mod tests {
             limit: 2,
             offset: 1,
         };
-        let (rows, total) = events(&trace, whole(), Some(300), false, page).unwrap();
+        let (rows, total) = events(&trace, whole(), Some(300), Kinds::Processes, page).unwrap();
         assert_eq!((rows.len(), total), (1, 2));
-        let (rows, total) = events(&trace, whole(), Some(100), false, page).unwrap();
+        let (rows, total) = events(&trace, whole(), Some(100), Kinds::Processes, page).unwrap();
         assert_eq!((rows.len(), total), (2, 6));
         assert_eq!((rows[0].kind.as_str(), rows[0].pid), ("fork", 200));
     }

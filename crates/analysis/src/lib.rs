@@ -3,6 +3,7 @@
 
 mod ask;
 pub mod call_kind;
+pub mod correlate;
 pub mod coverage;
 pub mod cuda_calls;
 mod cuda_functions;

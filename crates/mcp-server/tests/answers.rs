@@ -129,6 +129,83 @@ fn fork_timeline_shows_lives_generations_and_events() {
 }
 
 #[test]
+fn correlate_window_follows_the_wait_in_a_gap() {
+    let drawn = draw(JOB);
+    let answer = call(&drawn.path(), "correlate_window", json!({}));
+    // The first 25 gaps end with 200 handing over, the others with 300; all are 22 ms long.
+    let chosen = answer["chosen"].as_str().unwrap();
+    assert!(
+        chosen.starts_with("the longest of 47 gaps in which process 100 handed the GPU nothing, from 76 (after the first steps"),
+        "{chosen}"
+    );
+    assert!(chosen.contains("after cudaStreamSynchronize, before cudaMemcpyAsync; "));
+    assert_eq!(answer["window"], json!({"start_ms": 76.0, "end_ms": 98.0}));
+    assert_eq!(answer["feeder"]["tid"], 100);
+    let chain = &answer["chain"];
+    assert_eq!(
+        (cell(chain, 0, "ms"), cell(chain, 0, "sleeping_ms")),
+        (&json!(21), &json!(20))
+    );
+    assert_eq!(cell(chain, 0, "woken_by"), "thread 200");
+    assert_eq!(
+        (cell(chain, 1, "tid"), cell(chain, 1, "ms")),
+        (&json!(200), &json!(20))
+    );
+    assert_eq!(cell(chain, 1, "role"), "loader_worker");
+    assert_eq!(answer["processes_total"], 3);
+    assert_eq!(cell(&answer["processes"], 0, "pid"), 100);
+    assert_eq!(answer["events_total"], 0);
+    assert_eq!(answer["cpus"]["usable"], 4);
+    assert_shares_are_one(&answer["budget"]);
+}
+
+#[test]
+fn correlate_window_shows_a_window_and_the_worst_wait_in_it() {
+    let drawn = draw(JOB);
+    let window = json!({"start_ms": 9, "end_ms": 40});
+    let answer = call(&drawn.path(), "correlate_window", window);
+    assert_eq!(answer["chosen"], "the window that was asked for");
+    assert_eq!(cell(&answer["events"], 0, "kind"), "fork");
+    assert_eq!(answer["events_total"], 4);
+    assert_shares_are_one(&answer["budget"]);
+    let worst = json!({"start_ms": 500, "end_ms": 1000, "worst": "wait", "nth": 2});
+    let answer = call(&drawn.path(), "correlate_window", worst);
+    let chosen = answer["chosen"].as_str().unwrap();
+    assert!(
+        chosen.starts_with("number 2 by length of 21 CUDA calls"),
+        "{chosen}"
+    );
+    assert!(chosen.ends_with("cudaStreamSynchronize"), "{chosen}");
+    assert_eq!(cell(&answer["budget"], 0, "part"), "gpu_wait");
+    // Numbers that other tools name are accepted unchanged.
+    let gaps = call(&drawn.path(), "cuda_wait_latency", json!({}));
+    let longest = &gaps["gaps"]["longest"];
+    let start = cell(longest, 0, "start_ms").as_f64().unwrap();
+    let end = start + cell(longest, 0, "dur_ms").as_f64().unwrap();
+    let again = json!({"start_ms": start, "end_ms": end});
+    call(&drawn.path(), "correlate_window", again);
+}
+
+#[test]
+fn correlate_window_works_without_a_feeder() {
+    let drawn = draw("process 100 python\nthread 100 100: R50 S50<timer R100");
+    let window = json!({"start_ms": 20, "end_ms": 120});
+    let answer = call(&drawn.path(), "correlate_window", window);
+    assert!(answer.get("budget").is_none(), "{answer}");
+    assert_eq!(cell(&answer["processes"], 0, "cpu_ms"), 50);
+    assert_eq!(cell(&answer["processes"], 0, "sleeping_ms"), 50);
+}
+
+/// Asserts that a budget divides its window without remainder.
+fn assert_shares_are_one(budget: &Value) {
+    let rows = budget["rows"].as_array().unwrap().len();
+    let shares = (0..rows).map(|row| cell(budget, row, "share").as_f64().unwrap());
+    let sum: f64 = shares.sum();
+    // Each is rounded to a tenth of a percent.
+    assert!((sum - 1.0).abs() < 5e-3, "{budget}");
+}
+
+#[test]
 fn explain_bottleneck_and_explain_say_the_same() {
     let drawn = draw(JOB);
     let answer = call(&drawn.path(), "explain_bottleneck", json!({}));
@@ -179,6 +256,7 @@ fn the_same_question_gets_the_same_answer_from_shell_and_server() {
         "list_processes",
         "top_offcpu",
         "cuda_wait_latency",
+        "correlate_window",
         "fork_timeline",
         "page_alloc_by_pid",
     ] {

@@ -202,6 +202,48 @@ fn what_would_fit_is_said_however_long_the_argument_is() {
 }
 
 #[test]
+fn a_window_to_look_at_is_chosen_in_one_way_only() {
+    let drawn = draw(JOB);
+    for era in ERAS {
+        let mut client = Client::start(&drawn.path(), era);
+        for (arguments, says) in [
+            (json!({"nth": 2}), &["nth=2", "worst=\"wait\""][..]),
+            (
+                json!({"start_ms": 0, "end_ms": 100, "nth": 2}),
+                &["nth=2", "worst=\"gap\""],
+            ),
+            (
+                json!({"worst": "gap", "nth": 500}),
+                &["nth=500 is more than there are", "there are 47"],
+            ),
+            (
+                json!({"worst": "wait", "start_ms": 0, "end_ms": 20}),
+                &["worst=wait was not found", "thread 100", "worst=gap"],
+            ),
+            (
+                json!({"worst": "gap", "nth": 0}),
+                &["nth=0", "from 1 to 1000"],
+            ),
+            (json!({"worst": "longest"}), &["longest", "wait", "gap"]),
+            (
+                json!({"worst": "gap", "pid": 200}),
+                &["pid=200 does not feed"],
+            ),
+            (json!({"limit": 5}), &["limit", "start_ms"]),
+        ] {
+            let why = client.refusal("correlate_window", arguments.clone());
+            for part in says {
+                assert!(why.contains(part), "{arguments}: {why}");
+            }
+        }
+    }
+    let without_cuda = draw("process 100 python\nthread 100 100: R50");
+    let mut client = Client::start(&without_cuda.path(), ERAS[0]);
+    let why = client.refusal("correlate_window", json!({}));
+    assert!(why.contains("give start_ms and end_ms"), "{why}");
+}
+
+#[test]
 fn a_cursor_goes_on_with_its_own_list_only() {
     let drawn = draw(JOB);
     let mut client = Client::start(&drawn.path(), ERAS[0]);
@@ -239,6 +281,12 @@ fn numbers_may_be_texts_and_whole_numbers_may_have_a_fraction_of_zero() {
         let mut client = Client::start(&drawn.path(), era);
         let plain = json!({"start_ms": 100, "end_ms": 900, "pid": 100, "limit": 5});
         let odd = json!({"start_ms": "100", "end_ms": 900.0, "pid": 100.0, "limit": "5"});
+        let numbers = json!({"worst": "gap", "nth": 2, "start_ms": 100});
+        let texts = json!({"worst": "gap", "nth": "2", "start_ms": "100.0"});
+        assert_eq!(
+            client.structured("correlate_window", numbers),
+            client.structured("correlate_window", texts)
+        );
         for tool in [
             "list_processes",
             "top_offcpu",
@@ -297,6 +345,7 @@ fn pack_makes_a_file_that_answers_the_same() {
         "list_processes",
         "top_offcpu",
         "cuda_wait_latency",
+        "correlate_window",
         "fork_timeline",
         "page_alloc_by_pid",
     ] {

@@ -9,11 +9,12 @@ use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::time::Instant;
 
-const TOOLS: [&str; 6] = [
+const TOOLS: [&str; 7] = [
     "explain_bottleneck",
     "list_processes",
     "top_offcpu",
     "cuda_wait_latency",
+    "correlate_window",
     "fork_timeline",
     "page_alloc_by_pid",
 ];
@@ -69,6 +70,9 @@ fn every_answer_fits_its_schema() {
                 "fork_timeline",
                 json!({"show": "events", "include_threads": true}),
             ),
+            ("correlate_window", json!({})),
+            ("correlate_window", json!({"worst": "wait", "nth": 3})),
+            ("correlate_window", json!({"start_ms": 15, "end_ms": 200})),
             ("page_alloc_by_pid", json!({})),
             (
                 "page_alloc_by_pid",
@@ -87,7 +91,7 @@ fn an_unknown_tool_is_a_protocol_error_that_lists_the_known_ones() {
     let drawn = draw(JOB);
     for era in ERAS {
         let mut client = Client::start(&drawn.path(), era);
-        for name in ["correlate_windows", "no_such_tool"] {
+        for name in ["correlate", "no_such_tool"] {
             let answer = client.request("tools/call", json!({"name": name, "arguments": {}}));
             assert_eq!(answer["error"]["code"], -32602, "{answer}");
             let message = answer["error"]["message"].as_str().unwrap();

@@ -62,7 +62,8 @@ pub(super) fn calls(
     })
 }
 
-/// The timelines of every thread of the job.
+/// The timelines of every thread of the job. One that was alive and never off the CPU in the
+/// window was on it all the time.
 pub(super) fn threads(
     trace: &Trace,
     window: Window,
@@ -118,6 +119,18 @@ pub(super) fn threads(
     // Threads that were never off the CPU in the window.
     for (tid, calls) in calls {
         threads.insert(tid, Timeline::new(feeder_pid, Vec::new(), calls));
+    }
+    let alive: Vec<(i32, i32)> = ask(trace, |c| {
+        c.prepare(include_str!("alive.sql"))?
+            .query_map(
+                named_params! { "start_ns": window.start_ns, "end_ns": window.end_ns },
+                |row| Ok((row.get("tid")?, row.get("pid")?)),
+            )?
+            .collect()
+    })?;
+    for (tid, pid) in alive {
+        let always_running = || Timeline::new(pid, Vec::new(), Vec::new());
+        threads.entry(tid).or_insert_with(always_running);
     }
     Ok(threads)
 }

@@ -2,24 +2,31 @@
 
 mod budget;
 mod cpu;
+mod job;
 mod load;
 mod timeline;
+
+pub(crate) use budget::Job;
+pub(crate) use job::job;
+#[cfg(test)]
+pub(crate) use timeline::Wait;
+pub(crate) use timeline::{Activity, Blocked, Timeline, Waker};
 
 use crate::coverage::Source;
 use crate::names::Names;
 use crate::roles::roles;
 use crate::{AnalysisError, Window, ask, coverage};
-use budget::{Job, Spent};
+use budget::Spent;
 use cpu::{CpuTime, QueuedTime, bytes_read, contention, cpu_times, lives, loader};
 use ingero_diagnosis::{Budget, Cores, Features, Feeder, Part, Recorded};
 use ingero_trace::{Trace, TraceInfo};
 use load::{calls, threads};
-use timeline::{Blocked, Call, CallKind, Waker};
+use timeline::{Call, CallKind};
 
 /// The first steps warm up (contexts, modules, caches) and say nothing about the others.
-const WARM_UP_STEPS: u64 = 3;
+pub(crate) const WARM_UP_STEPS: u64 = 3;
 /// A job shorter than this many steps is judged whole.
-const STEPS_TO_SKIP_WARM_UP: u64 = 10;
+pub(crate) const STEPS_TO_SKIP_WARM_UP: u64 = 10;
 /// Width of the buckets of `cpu_time`.
 const BUCKET_NS: i64 = 100_000_000;
 const NS: f64 = 1e-9;
@@ -230,7 +237,7 @@ fn feeder_numbers(job: &Job, span: Window, cpu: &[CpuTime], probe_pair_ns: i64) 
 const OWN_WORK: [Part; 2] = [Part::HostCompute, Part::Submit];
 
 /// Takes the cost of the probes out of the parts that contain it.
-fn charge_recorder(budget: &mut Budget, exposed: &mut Budget, cost_s: f64) {
+pub(crate) fn charge_recorder(budget: &mut Budget, exposed: &mut Budget, cost_s: f64) {
     move_share(budget, exposed, &OWN_WORK, Part::Recorder, cost_s);
 }
 

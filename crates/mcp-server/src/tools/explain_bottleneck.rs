@@ -62,7 +62,7 @@ pub(crate) fn diagnose(
 }
 
 /// Only a feeder has a budget: of another process a diagnosis would say that the GPU was idle.
-fn feeds_a_gpu(roles: &Roles, pid: i32) -> Result<(), ToolError> {
+pub(super) fn feeds_a_gpu(roles: &Roles, pid: i32) -> Result<(), ToolError> {
     let feeders: Vec<String> = roles.feeders.iter().map(|f| f.pid.to_string()).collect();
     let Some(first) = feeders.first() else {
         return Ok(());

@@ -1,5 +1,6 @@
 //! The tools, in the order in which they are announced.
 
+mod correlate_window;
 mod cuda_wait_latency;
 mod explain_bottleneck;
 mod fork_timeline;
@@ -17,6 +18,7 @@ pub(crate) const TOOLS: &[Tool] = &[
     list_processes::TOOL,
     top_offcpu::TOOL,
     cuda_wait_latency::TOOL,
+    correlate_window::TOOL,
     fork_timeline::TOOL,
     page_alloc_by_pid::TOOL,
 ];
