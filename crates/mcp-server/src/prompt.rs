@@ -94,6 +94,19 @@ mod tests {
     }
 
     #[test]
+    fn the_text_names_no_tool_that_there_is_not() {
+        let quoted = TEXT.split('`').skip(1).step_by(2);
+        let tools: Vec<&str> = quoted
+            .filter(|word| word.contains('_') && !word.ends_with("_ms"))
+            .filter(|word| !word.contains(char::is_uppercase))
+            .collect();
+        assert_eq!(tools.len(), tools::names().len(), "{tools:?}");
+        for name in tools {
+            assert!(tools::find(name).is_some(), "{name}");
+        }
+    }
+
+    #[test]
     fn the_text_treats_every_verdict_without_a_cause() {
         use ingero_diagnosis::Code;
         for code in [
