@@ -24,7 +24,8 @@ enum lost_class {
 	LOST_CPU_TIME = 2,
 	LOST_CUDA = 3,
 	LOST_PAGE_ALLOCS = 4,
-	LOST_CLASSES = 5,
+	LOST_SWITCH_IN = 5, /* a thread got its CPU unseen */
+	LOST_CLASSES = 6,
 };
 
 /* ---- settings and targets ---- */

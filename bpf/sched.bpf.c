@@ -72,9 +72,9 @@ static __always_inline void report_long_run(struct task_struct *task, __u64 star
 	bpf_ringbuf_submit(event, wake_flags(&run_ring, RUN_RING_BYTES));
 }
 
-/* The idle task is nobody: it is never counted. */
-static __always_inline void account_run(__u64 start, __u64 now, __s32 cpu, struct task_struct *prev,
-					struct task_struct *next)
+/* Returns when this CPU was last seen switching. The idle task is nobody: it is never counted. */
+static __always_inline __u64 account_run(__u64 start, __u64 now, __s32 cpu, struct task_struct *prev,
+					 struct task_struct *next)
 {
 	__u32 zero = 0;
 	struct current_run *run = bpf_map_lookup_elem(&current_run, &zero);
@@ -82,7 +82,7 @@ static __always_inline void account_run(__u64 start, __u64 now, __s32 cpu, struc
 	__u64 since;
 
 	if (!run || !idle || now < start)
-		return;
+		return start;
 	since = run->since_ns < start ? start : run->since_ns;
 	if (prev->pid == 0) {
 		idle->from_idle++;
@@ -99,6 +99,7 @@ static __always_inline void account_run(__u64 start, __u64 now, __s32 cpu, struc
 	run->since_ns = now;
 	run->pid = next->tgid;
 	run->tid = next->pid;
+	return since;
 }
 
 /* ---- intervals off the CPU ---- */
@@ -135,58 +136,28 @@ static __always_inline void report_interval(struct thread_state *thread, __s32 t
 	bpf_ringbuf_submit(event, wake_flags(&off_cpu_ring, OFF_CPU_RING_BYTES));
 }
 
-static __always_inline void switch_out(__u64 now, __s32 cpu, bool preempt, __u32 prev_state,
-				       struct task_struct *prev, __s32 taker_tid, struct target *target)
+static __always_inline void start_run(struct thread_state *thread, __u64 now, __s32 cpu)
 {
-	__u32 tid = prev->pid;
-	bool dead = !preempt && prev_state & TASK_DEAD;
-	struct thread_state *thread = bpf_map_lookup_elem(&threads, &tid);
-	struct split none = {};
-
-	if (!thread) {
-		/* On a CPU since its process became a target. */
-		thread = new_thread(tid, prev->tgid, target->since_ns);
-		if (!thread) {
-			count_lost(LOST_OFF_CPU);
-			return;
-		}
-	}
-	thread->ran_ns = now - (thread->phase == PHASE_RUNNING ? thread->on_ns : thread->off_ns);
-	thread->off_ns = now;
+	thread->on_ns = now;
 	thread->cpu = cpu;
-	thread->taker_tid = taker_tid;
-	thread->prev_state = prev_state;
-	/* `preempt` first: a task that is preempted after it set its state carries a sleeping state. */
-	thread->phase = preempt || prev_state == 0 ? PHASE_PREEMPTED : PHASE_BLOCKED;
-	if (dead) {
-		report_interval(thread, tid, &none, OFF_CPU_DEAD);
-		/* Here and not at exit: this switch would create the entry again. */
-		bpf_map_delete_elem(&threads, &tid);
-	}
+	thread->phase = PHASE_RUNNING;
 }
 
-static __always_inline void switch_in(__u64 now, __s32 cpu, struct task_struct *next, bool idle_before,
-				      struct target *target)
+static __always_inline __u64 at_most(__u64 value, __u64 limit)
 {
-	__u32 tid = next->pid;
-	struct thread_state *thread = bpf_map_lookup_elem(&threads, &tid);
+	return value < limit ? value : limit;
+}
+
+/* Reports what the thread has waited for until `now`, when it runs. Where that is in the past, stamps may be
+ * later: a thread that runs can be woken, too. */
+static __always_inline void end_interval(struct thread_state *thread, __s32 tid, __u64 now, __s32 cpu,
+					 bool idle_before)
+{
 	struct split split = {};
 	__u32 flags = idle_before ? OFF_CPU_IDLE_BEFORE : 0;
-	__u64 off, woken = 0, queued;
+	__u64 off = thread->off_ns, woken = 0, queued;
 
-	if (!thread) {
-		thread = new_thread(tid, next->tgid, target->since_ns);
-		if (!thread) {
-			count_lost(LOST_OFF_CPU);
-			return;
-		}
-	}
-	off = thread->off_ns;
 	switch (thread->phase) {
-	case PHASE_RUNNING:
-		/* Its switch-out was missed: the time since cannot be told apart. */
-		count_lost(LOST_OFF_CPU);
-		goto running;
 	case PHASE_PREEMPTED:
 		flags |= OFF_CPU_PREEMPTED;
 		split.runq_ns = now - off;
@@ -207,23 +178,98 @@ static __always_inline void switch_in(__u64 now, __s32 cpu, struct task_struct *
 			break;
 		}
 		flags |= OFF_CPU_WAKER_KNOWN;
-		queued = thread->enq_ns < woken ? woken : thread->enq_ns;
+		woken = at_most(woken, now);
+		queued = thread->enq_ns < woken ? woken : at_most(thread->enq_ns, now);
 		split.blocked_ns = woken - off;
 		split.wake_ns = queued - woken;
 		split.runq_ns = now - queued;
 	}
 	thread->cpu = cpu;
 	report_interval(thread, tid, &split, flags);
-running:
-	thread->on_ns = now;
+	start_run(thread, now, cpu);
+}
+
+/* Whether a thread is known to wait; of one that was never seen switching it is not known. */
+static __always_inline bool is_off_cpu(struct thread_state *thread)
+{
+	return thread->phase != PHASE_RUNNING && thread->phase != PHASE_UNKNOWN;
+}
+
+/* When a run that was not seen to begin can have begun: after the last switch that was seen on its CPU, and
+ * when the thread was ready. */
+static __always_inline __u64 earliest_run(struct thread_state *thread, __u64 cpu_since, __u64 now)
+{
+	__u64 earliest = thread->off_ns < cpu_since ? cpu_since : thread->off_ns;
+
+	if (thread->phase == PHASE_BLOCKED && earliest < thread->wake_ns)
+		earliest = thread->wake_ns;
+	if (thread->phase == PHASE_BLOCKED && earliest < thread->enq_ns)
+		earliest = thread->enq_ns;
+	return at_most(earliest, now);
+}
+
+/* `cpu_since`: the last switch that was seen on this CPU before. */
+static __always_inline void switch_out(__u64 now, __u64 cpu_since, __s32 cpu, bool preempt, __u32 prev_state,
+				       struct task_struct *prev, __s32 taker_tid, struct target *target)
+{
+	__u32 tid = prev->pid;
+	bool dead = !preempt && prev_state & TASK_DEAD;
+	struct thread_state *thread = bpf_map_lookup_elem(&threads, &tid);
+	struct split none = {};
+
+	if (!thread) {
+		/* On a CPU since its process became a target. */
+		thread = new_thread(tid, prev->tgid, target->since_ns);
+		if (!thread) {
+			count_lost(LOST_OFF_CPU);
+			return;
+		}
+	}
+	if (is_off_cpu(thread)) {
+		/* Some kernels do not report every switch. */
+		count_lost(LOST_SWITCH_IN);
+		end_interval(thread, tid, earliest_run(thread, cpu_since, now), cpu, false);
+	}
+	thread->ran_ns = now - (thread->phase == PHASE_RUNNING ? thread->on_ns : thread->off_ns);
+	thread->off_ns = now;
 	thread->cpu = cpu;
-	thread->phase = PHASE_RUNNING;
+	thread->taker_tid = taker_tid;
+	thread->prev_state = prev_state;
+	/* `preempt` first: a task that is preempted after it set its state carries a sleeping state. */
+	thread->phase = preempt || prev_state == 0 ? PHASE_PREEMPTED : PHASE_BLOCKED;
+	if (dead) {
+		report_interval(thread, tid, &none, OFF_CPU_DEAD);
+		/* Here and not at exit: this switch would create the entry again. */
+		bpf_map_delete_elem(&threads, &tid);
+	}
+}
+
+static __always_inline void switch_in(__u64 now, __s32 cpu, struct task_struct *next, bool idle_before,
+				      struct target *target)
+{
+	__u32 tid = next->pid;
+	struct thread_state *thread = bpf_map_lookup_elem(&threads, &tid);
+
+	if (!thread) {
+		thread = new_thread(tid, next->tgid, target->since_ns);
+		if (!thread) {
+			count_lost(LOST_OFF_CPU);
+			return;
+		}
+	}
+	if (thread->phase == PHASE_RUNNING) {
+		/* Its switch-out was missed: the time since cannot be told apart. */
+		count_lost(LOST_OFF_CPU);
+		start_run(thread, now, cpu);
+		return;
+	}
+	end_interval(thread, tid, now, cpu, idle_before);
 }
 
 static __always_inline int on_switch(bool preempt, struct task_struct *prev, struct task_struct *next,
 				     __u32 prev_state)
 {
-	__u64 start = trace_start(), now;
+	__u64 start = trace_start(), now, cpu_since;
 	struct target *target;
 	__s32 cpu;
 
@@ -231,9 +277,9 @@ static __always_inline int on_switch(bool preempt, struct task_struct *prev, str
 		return 0;
 	now = bpf_ktime_get_ns();
 	cpu = bpf_get_smp_processor_id();
-	account_run(start, now, cpu, prev, next);
+	cpu_since = account_run(start, now, cpu, prev, next);
 	if (prev->pid && (target = find_target(prev->tgid)))
-		switch_out(now, cpu, preempt, prev_state, prev, next->pid, target);
+		switch_out(now, cpu_since, cpu, preempt, prev_state, prev, next->pid, target);
 	if (next->pid && (target = find_target(next->tgid)))
 		switch_in(now, cpu, next, prev->pid == 0, target);
 	return 0;

@@ -17,11 +17,16 @@ pub enum Source {
     Pages,
 }
 
+/// The class of switches to a thread that the kernel did not report. The recorder then lets the run begin
+/// after the last switch that it saw on that CPU: no event is missing and no time is lost, but part of the
+/// run may have been waiting for the CPU.
+const SWITCH_IN: &str = "switch_in";
+
 impl Source {
     /// The classes of lost events that touch it. What could not be decoded may be of any kind.
     fn loses(self, class: &str) -> bool {
         match class {
-            "off_cpu" | "cpu_time" => self == Self::Scheduler,
+            "off_cpu" | "cpu_time" | SWITCH_IN => self == Self::Scheduler,
             "process" => self == Self::Processes,
             "cuda" => self == Self::Cuda,
             "page_allocs" => self == Self::Pages,
@@ -79,12 +84,15 @@ pub fn caveats(
     if window.dur_ns() == 0 {
         caveats.push("the recording has no length yet: nothing was recorded".to_owned());
     }
-    for (class, count) in lost(trace, window)? {
-        if sources.iter().any(|source| source.loses(&class)) {
-            caveats.push(format!(
-                "{count} events of class {class} were lost in this window"
-            ));
-        }
+    for (class, count) in lost(trace, window, sources)? {
+        caveats.push(if class == SWITCH_IN {
+            format!(
+                "the kernel did not report {count} switches to a thread in this window: such a run is taken \
+                 to begin with the switch before it on the same CPU, so that some of it may have been waiting"
+            )
+        } else {
+            format!("{count} events of class {class} were lost in this window")
+        });
     }
     if sources.contains(&Source::Cuda) && !records_cuda(info) {
         caveats.push(
@@ -132,16 +140,39 @@ fn missing_probes(info: &TraceInfo, sources: &[Source]) -> Vec<String> {
         .collect()
 }
 
-/// Events lost by class.
-pub(crate) fn lost(trace: &Trace, window: Window) -> Result<Vec<(String, i64)>, AnalysisError> {
-    ask(trace, |c| {
+/// Events missing from the tables that `sources` name, by class.
+///
+/// # Errors
+/// If the trace cannot be read.
+pub(crate) fn missing(
+    trace: &Trace,
+    window: Window,
+    sources: &[Source],
+) -> Result<Vec<(String, i64)>, AnalysisError> {
+    let mut lost = lost(trace, window, sources)?;
+    lost.retain(|(class, _)| class != SWITCH_IN);
+    Ok(lost)
+}
+
+/// What the recorder lost of `sources`, by class.
+fn lost(
+    trace: &Trace,
+    window: Window,
+    sources: &[Source],
+) -> Result<Vec<(String, i64)>, AnalysisError> {
+    let lost: Vec<(String, i64)> = ask(trace, |c| {
         c.prepare(include_str!("coverage.sql"))?
             .query_map(
                 named_params! { "start_ns": window.start_ns, "end_ns": window.end_ns },
                 |row| Ok((row.get(0)?, row.get(1)?)),
             )?
             .collect::<duckdb::Result<_>>()
-    })
+    })?;
+    let touches = |class: &str| sources.iter().any(|source| source.loses(class));
+    Ok(lost
+        .into_iter()
+        .filter(|(class, _)| touches(class))
+        .collect())
 }
 
 #[cfg(test)]
@@ -160,6 +191,7 @@ mod tests {
             (0, "cuda", 5),
             (3, "cuda", 7),
             (3, "off_cpu", 9),
+            (3, "switch_in", 4),
             (4, "page_allocs", 2),
         ] {
             writer.push(LostEvents {
@@ -193,9 +225,13 @@ mod tests {
         assert!(cuda[0].contains("complete up to 5000 ms"));
         let scheduler = caveats(&trace, &info, window, &[Source::Scheduler]).unwrap();
         assert_eq!(
-            scheduler[1..],
-            ["9 events of class off_cpu were lost in this window".to_owned()]
+            scheduler[1],
+            "9 events of class off_cpu were lost in this window"
         );
+        assert!(scheduler[2].starts_with("the kernel did not report 4 switches to a thread"));
+        let missing = |sources: &[Source]| missing(&trace, window, sources).unwrap();
+        assert_eq!(missing(&[Source::Scheduler]), [("off_cpu".to_owned(), 9)]);
+        assert_eq!(missing(&[Source::Processes]), []);
         let pages = caveats(&trace, &info, window, &[Source::Pages]).unwrap();
         assert_eq!(
             pages[1],

@@ -5,6 +5,10 @@ use std::collections::BTreeMap;
 
 const SECOND_NS: u64 = 1_000_000_000;
 
+/// The class of switches to a thread that the kernel did not report: no event is lost, as the programs let
+/// the run begin after the last switch that they saw on that CPU.
+pub(crate) const SWITCH_IN: &str = "switch_in";
+
 /// Turns totals that only grow into rows for each second.
 #[derive(Debug, Default)]
 pub(crate) struct LostCounts {

@@ -15,6 +15,8 @@ mod host;
 mod kernel;
 mod launch;
 mod lost;
+#[cfg(test)]
+mod missed_switches;
 mod off_cpu;
 mod pages;
 mod poll;

@@ -5,7 +5,7 @@ use crate::cuda::CudaProbes;
 use crate::error::RecordError;
 use crate::host::Limits;
 use crate::kernel::{self, Kernel};
-use crate::lost::LostCounts;
+use crate::lost::{self, LostCounts};
 use crate::off_cpu::OpenWaits;
 use crate::processes::{self, LifeEvent, Processes};
 use crate::progress::Figures;
@@ -199,13 +199,15 @@ impl Session {
             self.lost.update(class, total, now);
         }
         for row in self.lost.take() {
-            self.lost_total += row.count as u64;
+            if row.class != lost::SWITCH_IN {
+                self.lost_total += row.count as u64;
+            }
             self.writer.push(row);
         }
         Ok(())
     }
 
-    fn lost_totals(&self) -> Result<[(&'static str, u64); 6], RecordError> {
+    fn lost_totals(&self) -> Result<[(&'static str, u64); 7], RecordError> {
         let cuda = match &self.cuda {
             Ok(cuda) => cuda.lost()?,
             Err(_) => 0,
@@ -213,6 +215,7 @@ impl Session {
         Ok([
             ("cuda", cuda),
             ("off_cpu", self.kernel.lost(wire::LOST_OFF_CPU)?),
+            (lost::SWITCH_IN, self.kernel.lost(wire::LOST_SWITCH_IN)?),
             ("process", self.kernel.lost(wire::LOST_PROCESS)?),
             ("cpu_time", self.kernel.lost(wire::LOST_CPU_TIME)?),
             ("page_allocs", self.kernel.lost(wire::LOST_PAGE_ALLOCS)?),

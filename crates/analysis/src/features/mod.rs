@@ -116,7 +116,7 @@ fn recorded(trace: &Trace, info: &TraceInfo, window: Window) -> Result<Recorded,
             .probes
             .iter()
             .any(|probe| probe.attached && probe.name == "sched_switch"),
-        lost: coverage::lost(trace, window)?
+        lost: coverage::missing(trace, window, &SOURCES)?
             .into_iter()
             .map(|(class, count)| (class, unsigned(count)))
             .collect(),
