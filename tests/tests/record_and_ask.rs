@@ -65,6 +65,12 @@ fn assert_answers(trace: &Path) {
     assert!(processes.contains("pt_data_worker"), "{processes}");
     let calls = call(trace, "cuda_wait_latency").to_string();
     assert!(calls.contains("cudaLaunchKernel"), "{calls}");
+    let pages = call(trace, "page_alloc_by_pid");
+    assert!(pages["total_mb"].as_f64() > Some(1.0), "{pages}");
+    // The job waits for its one worker, which computes.
+    let moment = call(trace, "correlate_window");
+    let chain = moment["chain"].to_string();
+    assert!(chain.contains("loader_worker"), "{moment}");
 }
 
 #[test]

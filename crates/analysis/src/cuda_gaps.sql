@@ -36,7 +36,8 @@ summed AS (
     SELECT count(*) AS gaps,
            coalesce(sum(gap_ns), 0)::BIGINT AS total_ns,
            coalesce(sum(gap_ns) FILTER (gpu_idle), 0)::BIGINT AS idle_ns,
-           max_by(gaps, gap_ns, $limit) AS longest
+           -- Of two that are as long, the first.
+           max_by(gaps, (gap_ns, -from_ns), $limit) AS longest
     FROM gaps
 ),
 listed AS (

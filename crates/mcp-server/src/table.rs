@@ -78,7 +78,7 @@ impl<T: JsonSchema> JsonSchema for Table<T> {
                 "columns": {
                     "type": "array",
                     "items": {"type": "string"},
-                    "description": columns.join(" ")
+                    "description": columns.join("; ")
                 },
                 "rows": {
                     "type": "array",

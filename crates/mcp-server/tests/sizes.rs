@@ -9,6 +9,10 @@ use std::path::PathBuf;
 
 /// 1,600 tokens of sentences (3.8 bytes each, measured) to 2,500 tokens of numbers (2.4 bytes each).
 const LONGEST_ANSWER_BYTES: usize = 6_000;
+/// All of `tools/list`: 8,300 tokens (4.3 bytes each, measured), most of them schemas of answers.
+const LONGEST_LIST_BYTES: usize = 40_000;
+/// What every client shows a model of it, names, descriptions and arguments: 2,000 tokens.
+const LONGEST_OFFER_BYTES: usize = 9_500;
 /// About 1,500 tokens.
 const LONGEST_PROMPT_BYTES: usize = 6_000;
 
@@ -44,6 +48,22 @@ fn default_answers_about_real_recordings_are_short() {
             );
         }
     }
+}
+
+#[test]
+fn the_list_of_tools_is_short() {
+    let trace = ingero_testkit::repository().join("fixtures/pytorch-dataloader/workers4.duckdb");
+    let mut client = Client::start(&trace, Era::Stateless);
+    let list = client.request("tools/list", json!({}));
+    let tools = list["result"]["tools"].as_array().unwrap();
+    let length = list["result"]["tools"].to_string().len();
+    assert!(length <= LONGEST_LIST_BYTES, "{length}");
+    let offers = tools.iter().map(|tool| {
+        let shown = json!([tool["name"], tool["description"], tool["inputSchema"]]);
+        shown.to_string().len()
+    });
+    let length: usize = offers.sum();
+    assert!(length <= LONGEST_OFFER_BYTES, "{length}");
 }
 
 #[test]

@@ -77,21 +77,23 @@ pub fn worst(
     })
 }
 
-/// `window` without the first steps of the feeder, which warm up: their waits and gaps are longer
-/// than any other and say nothing about the job. All of it, if there are few steps.
+/// `window` without the first steps of the feeder, which warm up, and without the end of its
+/// process after its last CUDA call: waits and gaps there are longer than any other and say
+/// nothing about the job. Where there are few steps, they are kept.
 ///
 /// # Errors
 /// If the trace cannot be read.
 pub fn steady(trace: &Trace, window: Window, feeder: &Feeder) -> Result<Window, AnalysisError> {
-    let warm_ns: Option<i64> = ask(trace, |c| {
+    ask(trace, |c| {
         let steps = Functions::of(c, feeder.pid, window.end_ns, |kind| {
             kind == CallKind::Launch || kind.waits()
         })?;
         c.query_row(
-            include_str!("warm_up.sql"),
+            include_str!("steady.sql"),
             named_params! {
                 "start_ns": window.start_ns,
                 "end_ns": window.end_ns,
+                "pid": feeder.pid,
                 "tid": feeder.tid,
                 "calls": steps.calls(),
                 "directions": steps.directions(),
@@ -99,12 +101,14 @@ pub fn steady(trace: &Trace, window: Window, feeder: &Feeder) -> Result<Window, 
                 "warm_up_steps": WARM_UP_STEPS,
                 "least_steps": STEPS_TO_SKIP_WARM_UP,
             },
-            |row| row.get(0),
+            |row| {
+                let (start_ns, end_ns): (Option<i64>, Option<i64>) = (row.get(0)?, row.get(1)?);
+                Ok(Window {
+                    start_ns: start_ns.unwrap_or(window.start_ns),
+                    end_ns: end_ns.unwrap_or(window.end_ns).min(window.end_ns),
+                })
+            },
         )
-    })?;
-    Ok(Window {
-        start_ns: warm_ns.unwrap_or(window.start_ns),
-        ..window
     })
 }
 
@@ -249,19 +253,36 @@ mod tests {
         );
     }
 
+    fn steady_part(text: &str) -> Window {
+        let drawn = draw(text);
+        let trace = drawn.open();
+        let roles = roles(&trace).unwrap();
+        let whole = Window::whole(&trace.info().unwrap());
+        steady(&trace, whole, &roles.feeders[0]).unwrap()
+    }
+
     #[test]
     fn the_first_steps_are_left_out_where_there_are_enough() {
         // The third step ends with the wait after its launches: 5 + 5 + 4 ms.
         for (steps, start_ms) in [(9, 0), (12, 14)] {
-            let drawn = draw(&format!(
+            let steady = steady_part(&format!(
                 "process 100 python\nthread 100 100: (launch(1) launch(1) sync(2) sync(1))*{steps}"
             ));
-            let trace = drawn.open();
-            let roles = roles(&trace).unwrap();
-            let whole = Window::whole(&trace.info().unwrap());
-            let steady = steady(&trace, whole, &roles.feeders[0]).unwrap();
             assert_eq!(steady.start_ns, start_ms * MS);
-            assert_eq!(steady.end_ns, whole.end_ns);
+            assert_eq!(steady.end_ns, steps * 5 * MS);
+        }
+    }
+
+    #[test]
+    fn the_end_of_the_process_is_left_out_but_not_a_hang() {
+        for (exit, end_ms) in [("exit=0", 10), ("", 510)] {
+            let steady = steady_part(&format!(
+                "process 100 python {exit}
+                 process 200 other
+                 thread 100 100: (launch(1) sync(4))*2 R500
+                 thread 200 200: R510"
+            ));
+            assert_eq!(steady.end_ns, end_ms * MS);
         }
     }
 }

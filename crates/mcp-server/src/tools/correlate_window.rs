@@ -26,7 +26,7 @@ pub(crate) const TOOL: Tool = Tool {
         thread to thread, each with what it did while the one before slept (ran, waited for a \
         CPU, slept, waited for a disk) and who woke it; what every process did; forks, execs and \
         exits; and who else used the CPUs. Give start_ms and end_ms for a window, or worst (with \
-        nth) to look for one, in that window if both are given, else after the first steps; without \
+        nth) to look for one, in that window if both are given, else between the first steps and the end of the job; without \
         arguments it shows the longest gap. Use it to see why the GPU had to wait at a moment that another tool named.",
     example: r#"{"worst": "gap", "nth": 2}"#,
     input: schema::input::<Arguments>,

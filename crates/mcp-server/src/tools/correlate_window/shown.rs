@@ -324,6 +324,9 @@ impl From<&OtherProcess> for Other {
     }
 }
 
+/// What is a smaller part of the window is not worth a sentence.
+const LEAST_SHARE: f64 = 0.01;
+
 /// The answer in a few sentences.
 pub(super) fn summary(found: &Correlation, roles: &Roles, window: Window) -> String {
     let Some(feeder) = &found.feeder else {
@@ -338,10 +341,18 @@ pub(super) fn summary(found: &Correlation, roles: &Roles, window: Window) -> Str
     let largest: Vec<String> = parts
         .iter()
         .take(2)
-        .map(|(part, ns)| format!("{} ({:.0}%)", part.meaning(), share(*ns, total_ns) * 100.0))
+        .map(|(part, ns)| (part, share(*ns, total_ns)))
+        .filter(|(_, share)| *share >= LEAST_SHARE)
+        .map(|(part, share)| format!("{} ({:.0}%)", part.meaning(), share * 100.0))
         .collect();
     let wait = match &feeder.chain {
-        Some(chain) => explained(chain, roles),
+        Some(chain) if share(chain.dur_ns, window.dur_ns()) >= LEAST_SHARE => {
+            explained(chain, roles)
+        }
+        Some(chain) => format!(
+            "It hardly waited: its longest wait took {}.",
+            millis(chain.dur_ns)
+        ),
         None => "It was on a CPU all the time.".to_owned(),
     };
     format!(
