@@ -15,6 +15,9 @@
 //! in them: `sync(5)` is short for `sync(R5)`, `h2d(1,4096)` is a copy of 4096 bytes. `samples 100 rchar=0..1000 minflt=0..50`
 //! draws 10 samples a second that grow evenly. `pages 100: @10 3*1 @20..50 7*4` draws page
 //! allocations: 3 of one page in the 10 ms from 10 on, and 7 of four pages in each 10 ms from 20 to 50.
+//! `host` also takes `quota=0.5` and `probe_pair_ns=0`; `neighbour 900 cc1plus cpus=1.5` draws a busy
+//! process outside the job, `throttled periods=20 throttled=15 ms=900` what the counters of the
+//! job's cgroup grow by.
 
 mod rows;
 mod text;

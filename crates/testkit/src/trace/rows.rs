@@ -1,11 +1,18 @@
 //! From a drawing to the rows of a trace.
 
 use super::info;
-use super::text::{Drawing, PAGE_BUCKET_NS, Pages, Process, Ranges, Step, Waker};
-use ingero_trace::rows::{CpuTime, CudaCall, OffCpu, PageAllocs, ProcessEvent, ProcessSample};
+use super::text::{Drawing, PAGE_BUCKET_NS, Pages, Process, Ranges, Step, Throttled, Waker};
+use ingero_trace::rows::{
+    CpuTime, CudaCall, OffCpu, PageAllocs, ProcessEvent, ProcessSample, SystemSample,
+};
 use ingero_trace::{Probe, TraceWriter};
 use std::collections::BTreeMap;
 use std::path::Path;
+
+/// Width of the buckets of CPU time.
+const BUCKET_NS: i64 = 100_000_000;
+/// Time between two samples.
+const EVERY_NS: i64 = 100_000_000;
 
 impl Drawing {
     /// Writes the new trace `catalog`.
@@ -65,7 +72,21 @@ impl Drawing {
         for pages in &self.pages {
             out.pages(pages);
         }
+        if let Some(counters) = &self.throttled {
+            out.throttled(counters, end_ns);
+        }
         let Rows { mut writer, run_ns } = out;
+        for neighbour in &self.neighbours {
+            for ts_ns in (0..end_ns).step_by(BUCKET_NS as usize) {
+                writer.push(CpuTime {
+                    ts_ns,
+                    pid: neighbour.pid,
+                    name: neighbour.name.clone().into(),
+                    run_ns: (neighbour.cpus * BUCKET_NS as f64) as i64,
+                    switches: 1,
+                });
+            }
+        }
         for ((ts_ns, pid), run_ns) in run_ns {
             writer.push(CpuTime {
                 ts_ns,
@@ -79,6 +100,11 @@ impl Drawing {
         info.cores_online = self.online.unwrap_or(info.cores_online);
         info.cores_usable = self.usable.unwrap_or(info.cores_online);
         info.cores_affinity = Some(info.cores_usable);
+        info.probe_pair_cost_ns = self.probe_pair_ns.or(info.probe_pair_cost_ns);
+        if let Some(quota) = self.quota {
+            info.cgroup_quota_cores = Some(quota);
+            info.cores_usable = info.cores_usable.min(quota.floor() as i32).max(1);
+        }
         if !self.pages.is_empty() {
             info.probes.push(Probe {
                 name: "mm_page_alloc".to_owned(),
@@ -158,7 +184,7 @@ impl ThreadClock {
                     "malloc" => ("cudaMalloc", None),
                     "free" => ("cudaFree", None),
                     "h2d" => ("cudaMemcpyAsync", Some("h2d".into())),
-                    "d2h" => ("cudaMemcpyAsync", Some("d2h".into())),
+                    "d2h" => ("cudaMemcpy", Some("d2h".into())),
                     other => (other, None),
                 };
                 out.writer.push(CudaCall {
@@ -206,7 +232,6 @@ struct Rows {
 impl Rows {
     /// Adds running time to the 100 ms buckets that it touches.
     fn run(&mut self, pid: i32, mut from_ns: i64, ns: i64) {
-        const BUCKET_NS: i64 = 100_000_000;
         let end_ns = from_ns + ns;
         while from_ns < end_ns {
             let bucket = from_ns / BUCKET_NS * BUCKET_NS;
@@ -256,7 +281,6 @@ impl Rows {
     }
 
     fn samples(&mut self, pid: i32, ranges: &Ranges, end_ns: i64) {
-        const EVERY_NS: i64 = 100_000_000;
         let count = (end_ns / EVERY_NS).max(1);
         for index in 0..=count {
             let grown = |name: &str| {
@@ -272,6 +296,28 @@ impl Rows {
                 majflt: grown("majflt"),
                 threads: 1,
                 rss_bytes: 1 << 30,
+            });
+        }
+    }
+
+    fn throttled(&mut self, counters: &Throttled, end_ns: i64) {
+        let count = (end_ns / EVERY_NS).max(1);
+        for index in 0..=count {
+            let grown = |total: i64| Some(total * index / count);
+            self.writer.push(SystemSample {
+                ts_ns: index * EVERY_NS,
+                runnable: 1,
+                cpu_busy_ns: 0,
+                cpu_iowait_ns: 0,
+                cpu_steal_ns: 0,
+                mem_available_bytes: 1 << 30,
+                swap_used_bytes: 0,
+                psi_cpu_some_us: None,
+                psi_memory_some_us: None,
+                psi_io_some_us: None,
+                cgroup_periods: grown(counters.periods),
+                cgroup_throttled: grown(counters.throttled),
+                cgroup_throttled_us: grown(1_000 * counters.throttled_ms),
             });
         }
     }

@@ -36,6 +36,10 @@ pub(super) type Ranges = BTreeMap<String, (i64, i64)>;
 pub(super) struct Drawing {
     pub(super) online: Option<i32>,
     pub(super) usable: Option<i32>,
+    pub(super) quota: Option<f64>,
+    pub(super) probe_pair_ns: Option<i64>,
+    pub(super) neighbours: Vec<Neighbour>,
+    pub(super) throttled: Option<Throttled>,
     pub(super) processes: BTreeMap<i32, Process>,
     pub(super) threads: Vec<(i32, i32, i64, Vec<Step>)>,
     pub(super) samples: Vec<(i32, Ranges)>,
@@ -63,6 +67,22 @@ pub(super) struct Process {
     pub(super) exit: Option<i32>,
 }
 
+/// A process outside the job that uses so many CPUs all the time.
+#[derive(Debug)]
+pub(super) struct Neighbour {
+    pub(super) pid: i32,
+    pub(super) name: String,
+    pub(super) cpus: f64,
+}
+
+/// What the counters of the target's cgroup grow by, evenly.
+#[derive(Debug, Default)]
+pub(super) struct Throttled {
+    pub(super) periods: i64,
+    pub(super) throttled: i64,
+    pub(super) throttled_ms: i64,
+}
+
 fn millis(text: &str) -> Result<i64, Mistake> {
     let ms: f64 = text
         .parse()
@@ -82,6 +102,8 @@ impl Drawing {
             "process" => self.process(rest),
             "thread" => self.thread(rest),
             "samples" => self.sampled(rest),
+            "neighbour" => self.neighbour(rest),
+            "throttled" => self.throttled(rest),
             "pages" => self.allocated(rest),
             other => Err(format!("unknown word {other:?}")),
         }
@@ -92,9 +114,38 @@ impl Drawing {
             match fact.split_once('=').ok_or("a fact is name=value")? {
                 ("online", value) => self.online = Some(number(value)?),
                 ("usable", value) => self.usable = Some(number(value)?),
+                ("quota", value) => self.quota = Some(number(value)?),
+                ("probe_pair_ns", value) => self.probe_pair_ns = Some(number(value)?),
                 (other, _) => return Err(format!("unknown fact {other:?}")),
             }
         }
+        Ok(())
+    }
+
+    fn neighbour(&mut self, rest: &str) -> Result<(), Mistake> {
+        let words: Vec<&str> = rest.split_whitespace().collect();
+        let [pid, name, cpus] = words[..] else {
+            return Err("a neighbour is PID NAME cpus=NUMBER".to_owned());
+        };
+        self.neighbours.push(Neighbour {
+            pid: number(pid)?,
+            name: name.to_owned(),
+            cpus: number(cpus.strip_prefix("cpus=").ok_or("no cpus=")?)?,
+        });
+        Ok(())
+    }
+
+    fn throttled(&mut self, rest: &str) -> Result<(), Mistake> {
+        let mut counters = Throttled::default();
+        for fact in rest.split_whitespace() {
+            match fact.split_once('=').ok_or("a counter is name=value")? {
+                ("periods", value) => counters.periods = number(value)?,
+                ("throttled", value) => counters.throttled = number(value)?,
+                ("ms", value) => counters.throttled_ms = number(value)?,
+                (other, _) => return Err(format!("unknown counter {other:?}")),
+            }
+        }
+        self.throttled = Some(counters);
         Ok(())
     }
 
