@@ -1,5 +1,6 @@
 //! A recording that goes on: drains the rings into rows, and stores them.
 
+use crate::cgroup;
 use crate::cpu_time::{BUCKET_NS, CpuTimes};
 use crate::cuda::CudaProbes;
 use crate::error::RecordError;
@@ -192,6 +193,16 @@ impl Session {
         self.info.affinity_cpus = Some(affinity.cpus);
     }
 
+    /// The same for the CPU quota of its cgroup, less often, as it takes several files to find.
+    fn follow_quota(&mut self) {
+        let quota = cgroup::quota_of(self.info.target_pid);
+        // Of a process that has ended, the last one stays.
+        if quota.is_some() {
+            self.info.cgroup_quota_cores = quota.as_ref().map(|quota| quota.cores);
+            self.limits.quota = quota;
+        }
+    }
+
     fn count_lost(&mut self) -> Result<(), RecordError> {
         let now = self.since_start(clock::monotonic_ns()) as u64;
         let totals = self.lost_totals()?;
@@ -256,6 +267,7 @@ impl Session {
         self.push_cpu_times(closed);
         self.push_page_allocs(closed_pages)?;
         self.info.duration_ns = self.since_start(border_ns);
+        self.follow_quota();
         self.store();
         Ok(())
     }
