@@ -168,11 +168,222 @@ fn two_copies_are_one_step_and_preparing_is_seen_without_a_wait_for_the_kernels(
 }
 
 #[test]
-fn other_work_of_the_main_thread_has_no_known_cause() {
+fn other_work_of_the_main_thread_is_not_loading() {
+    let diagnosis = expect(
+        Code::HostSerial,
+        "process 100 python
+         thread 100 100: (R25 launch(0.01) d2h(3))*50",
+    );
+    let finding = &diagnosis.findings[0];
+    assert!((0.85..0.92).contains(&finding.share), "{}", finding.share);
+    assert_eq!(diagnosis.findings.len(), 1, "{diagnosis:#?}");
+    assert!(!format!("{:?}", finding.advice).contains("num_workers"));
+}
+
+#[test]
+fn host_work_that_fits_behind_the_kernels_waits_for_them_in_vain() {
+    let diagnosis = expect(
+        Code::SyncEveryStep,
+        "process 100 python
+         thread 100 100: (R0.3 launch(0.01) d2h(0.3))*1000",
+    );
+    assert_eq!(diagnosis.findings.len(), 1, "{diagnosis:#?}");
+    let gain = diagnosis.findings[0].advice[0].expected_speedup.unwrap();
+    assert!(
+        gain.low == 1.0 && (1.8..2.1).contains(&gain.high),
+        "{gain:?}"
+    );
+    // A wait at the end of a step of a GPU-bound job is none.
+    expect(
+        Code::HealthyGpuBound,
+        "process 100 python
+         thread 100 100: (R0.3 launch(0.01) d2h(20))*50",
+    );
+}
+
+#[test]
+fn a_stream_of_small_kernels_is_bound_by_launches() {
+    let diagnosis = expect(
+        Code::LaunchBound,
+        "host probe_pair_ns=0
+         process 100 python
+         thread 100 100: ((R0.01 launch(0.005))*500 sync(0.01))*40",
+    );
+    assert_eq!(diagnosis.findings.len(), 1, "{diagnosis:#?}");
+    // The same with probes that take over a fifth of the time: nothing is said of launches.
+    let (_, diagnosis) = judge(
+        "host probe_pair_ns=5000
+         process 100 python
+         thread 100 100: ((R0.01 launch(0.005))*500 sync(0.01))*40",
+    );
+    assert_eq!(diagnosis.verdict.code, Code::HostUnexplained);
+    assert!(
+        diagnosis
+            .caveats
+            .iter()
+            .any(|caveat| caveat.contains("LAUNCH_BOUND cannot be judged")),
+        "{:#?}",
+        diagnosis.caveats
+    );
+    // Launches that are slower than their kernels only look dense: the GPU is behind at each wait.
+    expect(
+        Code::HealthyGpuBound,
+        "host probe_pair_ns=0
+         process 100 python
+         thread 100 100: ((R0.01 launch(0.005))*500 sync(5))*40",
+    );
+}
+
+#[test]
+fn copies_at_the_rate_of_pageable_memory_hold_the_host_up() {
+    let diagnosis = expect(
+        Code::H2dPageable,
+        "process 100 python
+         thread 100 100: (h2d(10,64000000) launch(0.01) d2h(10))*50",
+    );
+    assert_eq!(diagnosis.findings.len(), 1, "{diagnosis:#?}");
+    assert!((0.45..0.55).contains(&diagnosis.findings[0].share));
+    // Queued from pinned memory they take no time, and at 40 GB/s they are no pageable ones.
+    expect(
+        Code::HealthyGpuBound,
+        "process 100 python
+         thread 100 100: (h2d(0.01,64000000) launch(0.01) d2h(10))*50",
+    );
     expect(
         Code::HostUnexplained,
         "process 100 python
-         thread 100 100: (R25 launch(0.01) d2h(3))*50",
+         thread 100 100: (h2d(1.6,64000000) launch(0.01) d2h(2))*200",
+    );
+}
+
+#[test]
+fn allocating_in_every_step_is_churn_and_waiting_in_a_free_is_not() {
+    let diagnosis = expect(
+        Code::AllocChurn,
+        "process 100 python
+         thread 100 100: ((malloc(0.2))*10 launch(0.01) d2h(4) (free(0.1))*10)*50",
+    );
+    assert_eq!(diagnosis.findings.len(), 1, "{diagnosis:#?}");
+    assert!((0.35..0.5).contains(&diagnosis.findings[0].share));
+    expect(
+        Code::HealthyGpuBound,
+        "process 100 python
+         thread 100 100: (malloc(0.1) launch(0.01) free(10))*100",
+    );
+}
+
+#[test]
+fn workers_started_for_every_epoch_are_named_with_what_a_start_costs() {
+    // Ten epochs of five steps; each begins with 30 ms of forking and 20 ms until the first batch.
+    let epoch = |number: usize| {
+        let pid = 1000 + 100 * number;
+        let at = 100 + number * 100;
+        format!(
+            "process {pid} pt_data_worker parent=100 from={} exit=0
+             thread {pid} {pid}: @{} R18 S0.1<100 (R1 S9<100)*4
+",
+            at + 20,
+            at + 30,
+        )
+    };
+    let workers: String = (0..10).map(epoch).collect();
+    let epochs: String = (0..10)
+        .map(|number| {
+            format!(
+                "R30 S20<{0} (R0.1 launch(0.01) d2h(9.89))*5 ",
+                1000 + 100 * number
+            )
+        })
+        .collect();
+    let diagnosis = expect(
+        Code::WorkerRespawn,
+        &format!(
+            "host online=4
+             process 100 python
+             {workers}
+             thread 100 100: (R0.1 launch(0.01) d2h(9.89))*10 {epochs}"
+        ),
+    );
+    let finding = &diagnosis.findings[0];
+    assert!((0.35..0.5).contains(&finding.share), "{}", finding.share);
+    assert!(
+        finding.advice[0].change.contains("persistent_workers=True"),
+        "{finding:#?}"
+    );
+}
+
+#[test]
+fn a_neighbour_on_the_cpus_is_named() {
+    let diagnosis = expect(
+        Code::ExternalContention,
+        "host online=2
+         process 100 python
+         neighbour 900 logrotate cpus=1.6
+         thread 100 100: (R3 Q6 launch(0.01) d2h(1.5))*100",
+    );
+    let finding = &diagnosis.findings[0];
+    assert!(
+        finding.advice[0].change.contains("logrotate (process 900)"),
+        "{finding:#?}"
+    );
+}
+
+#[test]
+fn a_quota_stops_the_job_while_cpus_idle() {
+    let text = "host online=2 quota=0.5
+         process 100 python
+         thread 100 100: (R5 Q15 launch(0.01) d2h(1))*100
+         throttled periods=21 throttled=20 ms=1500";
+    let diagnosis = expect(Code::QuotaThrottle, text);
+    let advice = &diagnosis.findings[0].advice;
+    assert!(advice[0].change.contains("from 0.5 to"), "{advice:#?}");
+    // Without the counters nobody can tell.
+    let (_, diagnosis) = judge(text.split("throttled periods").next().unwrap());
+    assert!(
+        diagnosis
+            .caveats
+            .iter()
+            .any(|caveat| caveat.contains("QUOTA_THROTTLE cannot be judged")),
+        "{:#?}",
+        diagnosis.caveats
+    );
+}
+
+#[test]
+fn a_mask_of_one_cpu_is_told_from_too_many_workers() {
+    let diagnosis = expect(
+        Code::AffinityConfined,
+        "host online=4 usable=1
+         process 100 python
+         process 200 pt_data_worker parent=100
+         process 300 pt_data_worker parent=100
+         thread 100 100: (S16<200 Q2 R0.2 launch(0.01) d2h(1.8))*100
+         thread 200 200: (R9 Q11)*100
+         thread 300 300: (Q9 R9 Q2)*100",
+    );
+    assert!(
+        diagnosis
+            .findings
+            .iter()
+            .all(|f| f.code != Code::WorkerOversub),
+        "{diagnosis:#?}"
+    );
+}
+
+#[test]
+fn two_causes_are_both_found() {
+    let (_, diagnosis) = judge(
+        "host online=4
+         process 100 python
+         process 200 pt_data_worker parent=100
+         thread 100 100: (S20<200 R0.1 h2d(10,64000000) launch(0.01) d2h(2))*50
+         thread 200 200: (R32 S0.1<100)*50",
+    );
+    let codes: Vec<Code> = diagnosis.findings.iter().map(|f| f.code).collect();
+    assert_eq!(
+        codes,
+        [Code::LoaderCpuBound, Code::H2dPageable],
+        "{diagnosis:#?}"
     );
 }
 

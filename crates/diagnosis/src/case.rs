@@ -1,6 +1,8 @@
 //! The features with the quantities that several rules derive from them.
 
-use crate::features::{Contention, Cores, Features, Feeder, Loader, Part};
+use crate::features::{Budget, Contention, Cores, Features, Feeder, Loader, Part};
+use crate::output::speedup;
+use crate::workers::WorkerCount;
 
 /// Below this part of wall time nothing is named: a false alarm is worse than silence.
 pub(crate) const WORTH_NAMING: f64 = 0.05;
@@ -13,6 +15,35 @@ pub(crate) const LOADER_WAITS: [Part; 4] = [
     Part::LoaderSleep,
 ];
 
+/// Parts in which a CPU is wanted and not had.
+pub(crate) const QUEUED: [Part; 2] = [Part::CpuWait, Part::LoaderCpuWait];
+
+/// A quota that stops the job in fewer of its periods than this is not what holds it back.
+const THROTTLED: f64 = 0.1;
+/// One start of new workers may be the next phase of a job, such as its validation.
+pub(crate) const FEWEST_STARTS: u64 = 2;
+/// With this part of the CPUs idle, it is not for lack of CPUs that a thread waits for one.
+const IDLE_CPUS: f64 = 0.5;
+/// Who used this much of the CPUs meanwhile is why there were none.
+const OTHERS: f64 = 0.4;
+const JOB: f64 = 0.6;
+/// Why a thread that was ready had no CPU.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Shortage {
+    /// It costs too little to be named.
+    None,
+    /// The job's own threads had the CPUs.
+    Job,
+    /// Processes outside the job had them.
+    Neighbours,
+    /// A CPU quota stopped the job while CPUs were idle.
+    Quota,
+    /// The job kept to the CPUs of its affinity mask, while others were idle.
+    Mask,
+    /// No one of these.
+    Mixed,
+}
+
 /// A job that gave the GPU work: what the rules judge.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Case<'a> {
@@ -20,6 +51,17 @@ pub(crate) struct Case<'a> {
     pub(crate) loader: Option<&'a Loader>,
     pub(crate) cores: &'a Cores,
     pub(crate) contention: &'a Contention,
+    /// What the starts of new workers cost beyond ordinary batches, if that is worth naming.
+    pub(crate) respawns: Option<Respawns>,
+}
+
+/// What the starts of new workers cost.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Respawns {
+    /// Seconds that they cost beyond what the feeder would have waited anyway.
+    pub(crate) cost_s: f64,
+    /// What it would have waited at each start: as in an ordinary step, or for one batch.
+    pub(crate) ordinary_s: f64,
 }
 
 impl<'a> Case<'a> {
@@ -29,12 +71,27 @@ impl<'a> Case<'a> {
             .feeder
             .as_ref()
             .filter(|feeder| feeder.span_s > 0.0)?;
-        Some(Self {
+        let mut case = Self {
             feeder,
             loader: features.loader.as_ref(),
             cores: &features.cores,
             contention: &features.contention,
-        })
+            respawns: None,
+        };
+        let respawns = case.count_respawns();
+        let worth_naming = case.share(respawns.cost_s) >= WORTH_NAMING;
+        case.respawns = (feeder.respawns >= FEWEST_STARTS && worth_naming).then_some(respawns);
+        Some(case)
+    }
+
+    fn count_respawns(&self) -> Respawns {
+        let step_s = (self.host_loss_s() - self.respawn_s()) / self.feeder.steps.max(1) as f64;
+        let batch_s = WorkerCount::of(self).map_or(0.0, |counted| counted.batch_s);
+        let ordinary_s = step_s.max(batch_s);
+        Respawns {
+            cost_s: (self.respawn_s() - self.feeder.respawns as f64 * ordinary_s).max(0.0),
+            ordinary_s,
+        }
     }
 
     /// Seconds as a part of the feeder's wall time.
@@ -42,14 +99,101 @@ impl<'a> Case<'a> {
         seconds / self.feeder.span_s
     }
 
-    /// Exposed seconds of these parts: the GPU is not known to have had work then.
+    /// Exposed seconds of these parts: the GPU is not known to have had work then. What the starts
+    /// of new workers cost is a cause of its own and not in it.
     pub(crate) fn exposed(&self, parts: &[Part]) -> f64 {
-        self.feeder.exposed.sum(parts)
+        let starts = self.respawns.map_or(0.0, |respawns| {
+            respawns.cost_s / self.respawn_s() * self.feeder.respawn.sum(parts)
+        });
+        (self.feeder.exposed.sum(parts) - starts).max(0.0)
     }
 
-    /// Exposed seconds that the host is to blame for.
+    /// Exposed seconds that the host is to blame for, with the starts of new workers.
     pub(crate) fn host_loss_s(&self) -> f64 {
-        self.feeder.exposed.total() - self.exposed(&[Part::GpuWait, Part::Recorder, Part::Unknown])
+        Self::blamed(&self.feeder.exposed)
+    }
+
+    /// The same of the starts of new workers alone.
+    pub(crate) fn respawn_s(&self) -> f64 {
+        Self::blamed(&self.feeder.respawn)
+    }
+
+    fn blamed(exposed: &Budget) -> f64 {
+        exposed.total() - exposed.sum(&[Part::GpuWait, Part::Recorder, Part::Unknown])
+    }
+
+    /// Exposed seconds in which the feeder, or a worker it waited for, was ready and had no CPU.
+    pub(crate) fn queued_s(&self) -> f64 {
+        self.exposed(&QUEUED)
+    }
+
+    /// Who had the CPUs that the job waited for, where that costs enough to be named.
+    pub(crate) fn shortage(&self) -> Shortage {
+        if self.share(self.queued_s()) < WORTH_NAMING {
+            return Shortage::None;
+        }
+        let contention = self.contention;
+        if self.throttled_share() >= THROTTLED && contention.idle_share >= IDLE_CPUS {
+            return Shortage::Quota;
+        }
+        let confined = contention
+            .outside_idle_share
+            .is_some_and(|idle| idle >= IDLE_CPUS);
+        // Inside a mask, where the others ran is told only by who took the CPU.
+        let others = if contention.outside_idle_share.is_some() {
+            contention.preempted_by_others.unwrap_or(0.0)
+        } else {
+            contention.other_share
+        };
+        if others >= OTHERS {
+            Shortage::Neighbours
+        } else if confined && contention.job_share >= JOB {
+            Shortage::Mask
+        } else if contention.job_share >= JOB {
+            Shortage::Job
+        } else {
+            Shortage::Mixed
+        }
+    }
+
+    /// Whether threads lack CPUs for a reason that is a cause of its own.
+    pub(crate) fn lacks_cpus_for_another_reason(&self) -> bool {
+        matches!(
+            self.shortage(),
+            Shortage::Neighbours | Shortage::Quota | Shortage::Mask
+        )
+    }
+
+    /// Exposed seconds in which the feeder computed for long between its CUDA calls, and not only
+    /// because it had waited for the GPU before.
+    pub(crate) fn serial_s(&self) -> f64 {
+        (self.exposed(&[Part::HostCompute]) - self.hideable_work_s()).max(0.0)
+    }
+
+    /// Exposed seconds of giving the GPU its work.
+    pub(crate) fn launching_s(&self) -> f64 {
+        self.exposed(&[Part::Submit])
+    }
+
+    /// Of the enforcement periods of the quota, the part in which the job was throttled.
+    pub(crate) fn throttled_share(&self) -> f64 {
+        match self.contention.throttled {
+            Some(throttled) if throttled.periods > 0 => {
+                throttled.throttled as f64 / throttled.periods as f64
+            }
+            _ => 0.0,
+        }
+    }
+
+    /// Seconds of host work whose cost is that the host waited for the GPU before it, because it
+    /// would have fitted behind the work that was waited for.
+    pub(crate) fn hideable_work_s(&self) -> f64 {
+        let readbacks = &self.feeder.readbacks;
+        if self.share(readbacks.hideable_s) >= WORTH_NAMING {
+            readbacks.own_s
+        } else {
+            0.0
+        }
     }
 
     /// Part of the wall time in which the feeder waited for the GPU.
@@ -85,7 +229,7 @@ impl<'a> Case<'a> {
 
     /// The upper bound of the speed-up when `share` of the wall time goes away.
     pub(crate) fn bound(share: f64) -> f64 {
-        1.0 / (1.0 - share.min(0.99))
+        speedup(share)
     }
 
     /// Where the count of usable CPUs comes from.

@@ -7,9 +7,11 @@ pub enum Part {
     GpuWait,
     /// In a copy to the device, for as long as its bytes take.
     Copy,
-    /// In other CUDA calls: launching, allocating.
+    /// In CUDA calls that allocate, register or free memory, without their wait for the GPU.
+    Alloc,
+    /// Giving the GPU work: in other CUDA calls, and on a CPU for at most 0.2 ms between two calls.
     Submit,
-    /// On a CPU, outside CUDA.
+    /// On a CPU, outside CUDA, for longer.
     HostCompute,
     /// Runnable, without a CPU.
     CpuWait,
@@ -35,9 +37,10 @@ pub enum Part {
 
 impl Part {
     /// All parts, in the order in which a budget is shown.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 15] = [
         Self::GpuWait,
         Self::Copy,
+        Self::Alloc,
         Self::Submit,
         Self::HostCompute,
         Self::CpuWait,
@@ -57,6 +60,7 @@ impl Part {
         match self {
             Self::GpuWait => "gpu_wait",
             Self::Copy => "copy_to_gpu",
+            Self::Alloc => "cuda_alloc",
             Self::Submit => "cuda_submit",
             Self::HostCompute => "host_compute",
             Self::CpuWait => "cpu_wait",
@@ -77,8 +81,11 @@ impl Part {
         match self {
             Self::GpuWait => "waited for the GPU inside a CUDA call",
             Self::Copy => "copied data to the GPU",
-            Self::Submit => "launched kernels and made other CUDA calls",
-            Self::HostCompute => "computed on a CPU between CUDA calls",
+            Self::Alloc => "allocated or freed memory through CUDA",
+            Self::Submit => {
+                "launched kernels, with at most 0.2 ms of computing between two CUDA calls"
+            }
+            Self::HostCompute => "computed on a CPU for longer between CUDA calls",
             Self::CpuWait => "was ready to run but had no CPU",
             Self::LoaderCompute => "waited for a loader worker that was computing",
             Self::LoaderCpuWait => "waited for a loader worker that had no CPU",
@@ -170,10 +177,22 @@ pub struct Feeder {
     pub since_first_call_s: f64,
     /// Rounds of launches followed by a wait for the GPU, or of copies to the device when there are few.
     pub steps: u64,
+    /// Launches of kernels and graphs.
+    pub launches: u64,
     /// Copies to the device.
     pub h2d_copies: u64,
     /// Bytes copied to the device.
     pub h2d_bytes: u64,
+    /// Copies to the device that returned only when the bytes had left the host's memory.
+    pub blocking_copies: u64,
+    /// Bytes in them.
+    pub blocking_copy_bytes: u64,
+    /// Calls that allocate or register memory.
+    pub allocations: u64,
+    /// Calls that free memory and wait for the GPU.
+    pub frees: u64,
+    /// Allocations that failed.
+    pub failed_allocations: u64,
     /// Where the time of the span went.
     pub budget: Budget,
     /// The same for the time in which the GPU is not known to have had work.
@@ -183,6 +202,13 @@ pub struct Feeder {
     /// Seconds it computed before copies to the device while the GPU was idle: preparing what it
     /// copies, as far as can be seen from outside.
     pub prepare_s: f64,
+    /// What waiting for the GPU costs because the host has work to do afterwards.
+    pub readbacks: Readbacks,
+    /// Starts of a new generation of loader workers.
+    pub respawns: u64,
+    /// What of `exposed` lies between the feeder's last CUDA call before such a start and the
+    /// next work it gave the GPU.
+    pub respawn: Budget,
     /// Times a loader worker woke a thread of the feeder's process.
     pub wakes_by_loader: u64,
     /// Times a thread of the feeder's process woke a loader worker.
@@ -190,6 +216,20 @@ pub struct Feeder {
     /// Bytes that its process read in the span, page cache and pipes included; `None` if it was
     /// not sampled.
     pub rchar_bytes: Option<u64>,
+}
+
+/// Waits of the feeder for the GPU, after which the GPU idled while the host worked.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct Readbacks {
+    /// How many.
+    pub waits: u64,
+    /// Host work after them, before the GPU was given work again, where most of it would have
+    /// fitted into the wait before, in seconds.
+    pub own_s: f64,
+    /// What of it would have fitted.
+    pub hideable_s: f64,
+    /// The same with all the host's work until the next wait.
+    pub hideable_most_s: f64,
 }
 
 /// The processes that prepare data for the feeder.
@@ -216,16 +256,47 @@ pub struct Contention {
     pub job_run_s: f64,
     /// Seconds its threads competed for one.
     pub job_runq_s: f64,
-    /// While the job's threads competed, the share of the CPUs that the job itself used.
+    /// While the job's threads competed, the share of the CPUs in their mask that the job used.
     pub job_share: f64,
     /// The share that processes outside the job used.
     pub other_share: f64,
     /// The share that was idle.
     pub idle_share: f64,
+    /// The share of the CPUs outside the mask that was idle; `None` if there are none.
+    pub outside_idle_share: Option<f64>,
+    /// Of the time that threads of the job were preempted, the part in which a thread outside the
+    /// job had taken the CPU; `None` if none was preempted.
+    pub preempted_by_others: Option<f64>,
     /// Seconds that processes outside the job were on a CPU.
     pub other_run_s: f64,
-    /// The busiest process outside the job: its name, pid and seconds.
-    pub top_other: Option<(String, i32, f64)>,
+    /// The busiest programs outside the job, the busiest first.
+    pub top_others: Vec<Neighbour>,
+    /// What the job's cgroup was throttled; `None` without a quota.
+    pub throttled: Option<Throttled>,
+}
+
+/// Processes of one name outside the job.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Neighbour {
+    /// Their name.
+    pub name: String,
+    /// How many ran.
+    pub processes: u32,
+    /// One of them, the busiest.
+    pub pid: i32,
+    /// Seconds they were on a CPU, together.
+    pub run_s: f64,
+}
+
+/// Enforcement of a CPU quota in the span.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct Throttled {
+    /// Enforcement periods.
+    pub periods: u64,
+    /// Those in which the cgroup was throttled.
+    pub throttled: u64,
+    /// Seconds it was throttled, summed over its CPUs.
+    pub seconds: f64,
 }
 
 /// Everything that the diagnosis knows.

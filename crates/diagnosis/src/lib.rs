@@ -11,7 +11,10 @@ mod text;
 mod verdict;
 mod workers;
 
-pub use features::{Budget, Contention, Cores, Features, Feeder, Loader, Part, Recorded};
+pub use features::{
+    Budget, Contention, Cores, Features, Feeder, Loader, Neighbour, Part, Readbacks, Recorded,
+    Throttled,
+};
 pub use output::{
     Advice, BudgetPart, Code, Confidence, Diagnosis, Evidence, FeederSummary, Finding, Gain,
     RuledOut, Verdict,

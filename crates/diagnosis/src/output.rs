@@ -13,6 +13,24 @@ pub enum Code {
     LoaderCpuBound,
     /// Handing small batches from worker processes costs more than preparing them.
     LoaderIpcInmem,
+    /// New loader workers are started again and again, and the GPU waits for their first batch.
+    WorkerRespawn,
+    /// Processes outside the job take the CPUs that it needs.
+    ExternalContention,
+    /// The host waits for the GPU before it prepares the GPU's next work.
+    SyncEveryStep,
+    /// The host cannot launch the GPU's many small kernels as fast as it runs them.
+    LaunchBound,
+    /// The main process computes between GPU calls.
+    HostSerial,
+    /// The host waits while data is copied to the GPU from memory that is not pinned.
+    H2dPageable,
+    /// GPU memory or pinned memory is allocated and freed in every step.
+    AllocChurn,
+    /// The CPU quota of the job's cgroup stops it while CPUs are idle.
+    QuotaThrottle,
+    /// The job's affinity mask keeps it to few CPUs while others are idle.
+    AffinityConfined,
     /// The GPU is the limit: the host keeps it busy.
     HealthyGpuBound,
     /// The GPU was given next to no work.
@@ -30,10 +48,41 @@ impl Code {
             Self::WorkerOversub => "WORKER_OVERSUB",
             Self::LoaderCpuBound => "LOADER_CPU_BOUND",
             Self::LoaderIpcInmem => "LOADER_IPC_INMEM",
+            Self::WorkerRespawn => "WORKER_RESPAWN",
+            Self::ExternalContention => "EXTERNAL_CONTENTION",
+            Self::SyncEveryStep => "SYNC_EVERY_STEP",
+            Self::LaunchBound => "LAUNCH_BOUND",
+            Self::HostSerial => "HOST_SERIAL",
+            Self::H2dPageable => "H2D_PAGEABLE",
+            Self::AllocChurn => "ALLOC_CHURN",
+            Self::QuotaThrottle => "QUOTA_THROTTLE",
+            Self::AffinityConfined => "AFFINITY_CONFINED",
             Self::HealthyGpuBound => "HEALTHY_GPU_BOUND",
             Self::Idle => "IDLE",
             Self::Insufficient => "INSUFFICIENT",
             Self::HostUnexplained => "HOST_UNEXPLAINED",
+        }
+    }
+
+    /// The same in a few plain words.
+    pub const fn meaning(self) -> &'static str {
+        match self {
+            Self::WorkerOversub => "too many loader workers for the CPUs",
+            Self::LoaderCpuBound => "preparing the data takes too long",
+            Self::LoaderIpcInmem => "handing over small batches between processes costs too much",
+            Self::WorkerRespawn => "loader workers are started again and again",
+            Self::ExternalContention => "processes outside the job take its CPUs",
+            Self::SyncEveryStep => "the host waits for the GPU too often",
+            Self::LaunchBound => "launching many small kernels takes too long",
+            Self::HostSerial => "the main thread computes while the GPU waits",
+            Self::H2dPageable => "copying from memory that is not pinned holds the host up",
+            Self::AllocChurn => "memory is allocated and freed in every step",
+            Self::QuotaThrottle => "a CPU quota stops the job",
+            Self::AffinityConfined => "an affinity mask keeps the job to few CPUs",
+            Self::HealthyGpuBound => "the GPU is the limit, the host is fine",
+            Self::Idle => "the GPU was given next to no work",
+            Self::Insufficient => "the recording does not hold enough to judge",
+            Self::HostUnexplained => "the host slows the GPU down, and no known cause fits",
         }
     }
 }
@@ -106,6 +155,22 @@ pub struct Gain {
 }
 
 impl Gain {
+    /// When a part `share` of the wall time goes away: all of it at best, half of it for sure.
+    pub(crate) fn of(share: f64) -> Self {
+        Self {
+            low: speedup(share / 2.0),
+            high: speedup(share),
+        }
+    }
+
+    /// When a part `share` of the wall time may go away: all of it at best, and perhaps nothing.
+    pub(crate) fn up_to(share: f64) -> Self {
+        Self {
+            low: 1.0,
+            high: speedup(share),
+        }
+    }
+
     /// As a person says it.
     pub fn in_words(self) -> String {
         if self.low < 1.05 {
@@ -114,6 +179,11 @@ impl Gain {
             format!("{:.1} to {:.1} times as fast", self.low, self.high)
         }
     }
+}
+
+/// The speed-up when `share` of the wall time goes away.
+pub(crate) fn speedup(share: f64) -> f64 {
+    1.0 / (1.0 - share.clamp(0.0, 0.99))
 }
 
 /// A change to make.

@@ -1,5 +1,7 @@
 //! Numbers as a person reads them. Only here do numbers become text.
 
+use crate::features::Neighbour;
+
 /// `0.456` as `46%`; small shares keep a digit.
 pub(crate) fn percent(share: f64) -> String {
     if share > 0.0 && share < 0.0995 {
@@ -40,6 +42,22 @@ pub(crate) fn bytes(bytes: f64) -> String {
         unit = next;
     }
     format!("{value:.1} {unit}")
+}
+
+impl Neighbour {
+    /// `cc1plus (process 12 and 3 more, 4.5 s of CPU time)`.
+    pub(crate) fn in_words(&self) -> String {
+        let others = match self.processes {
+            0 | 1 => String::new(),
+            processes => format!(" and {} more", processes - 1),
+        };
+        format!(
+            "{} (process {}{others}, {} of CPU time)",
+            self.name,
+            self.pid,
+            duration(self.run_s)
+        )
+    }
 }
 
 /// `1 worker`, `3 workers`.

@@ -118,6 +118,9 @@ pub fn diagnose(features: &Features) -> Diagnosis {
         }
     }
     findings.sort_by(|a, b| b.seconds.total_cmp(&a.seconds));
+    if case.loader.is_some() {
+        hide_behind_the_loader(&mut findings);
+    }
     if lossy {
         for finding in &mut findings {
             finding.confidence = finding.confidence.lowered();
@@ -149,6 +152,33 @@ pub fn diagnose(features: &Features) -> Diagnosis {
         feeder: Some(summarize(feeder)),
         caveats,
         next,
+    }
+}
+
+/// While the workers cannot keep up, what the feeder saves it only waits longer for them: what is
+/// won by a change to the feeder's own work is sure only once they do.
+fn hide_behind_the_loader(findings: &mut [Finding]) {
+    const LOADER_IS_SLOW: [Code; 2] = [Code::LoaderCpuBound, Code::WorkerOversub];
+    const FEEDERS_OWN: [Code; 5] = [
+        Code::HostSerial,
+        Code::H2dPageable,
+        Code::SyncEveryStep,
+        Code::LaunchBound,
+        Code::AllocChurn,
+    ];
+    if !findings.iter().any(|f| LOADER_IS_SLOW.contains(&f.code)) {
+        return;
+    }
+    let own = findings
+        .iter_mut()
+        .filter(|finding| FEEDERS_OWN.contains(&finding.code));
+    for advice in own.flat_map(|finding| &mut finding.advice) {
+        if let Some(gain) = &mut advice.expected_speedup {
+            gain.low = 1.0;
+            advice.check.push_str(
+                "; it shows in the speed only once the loader keeps up, as the feeder waits for it otherwise",
+            );
+        }
     }
 }
 
@@ -289,13 +319,10 @@ fn neighbours(case: &Case<'_>) -> String {
     }
     let contention = case.contention;
     let most = contention
-        .top_other
-        .as_ref()
-        .map_or_else(String::new, |(name, pid, seconds)| {
-            format!(
-                ", {name} (process {pid}) the most with {}",
-                duration(*seconds)
-            )
+        .top_others
+        .first()
+        .map_or_else(String::new, |other| {
+            format!(", {} the most", other.in_words())
         });
     format!(
         " While the job's threads waited for a CPU, the job itself used {} of the CPUs and processes outside it {}{most}.",
@@ -312,6 +339,9 @@ fn would_settle(part: Part) -> &'static str {
         }
         Part::Submit => {
             "a timeline of the GPU (Nsight Systems) tells whether it is busy while the host launches"
+        }
+        Part::Alloc => {
+            "cuda_wait_latency lists the calls that allocate and free; a profiler of the framework's allocator (torch.cuda.memory_stats()) tells why"
         }
         Part::Copy => {
             "whether the copied memory is pinned decides: look for pin_memory and non_blocking in the code"

@@ -5,7 +5,7 @@ use crate::text;
 use crate::tool::ToolError;
 use crate::tools::diagnose;
 use ingero_analysis::Window;
-use ingero_diagnosis::{Advice, Code, Diagnosis, Finding};
+use ingero_diagnosis::{Advice, Diagnosis, Finding};
 use std::fmt::Write;
 
 /// Width of the lines.
@@ -25,7 +25,7 @@ fn render(diagnosis: &Diagnosis) -> String {
         "{} ({} confidence): {}",
         verdict.code.name(),
         verdict.confidence.name(),
-        meaning(verdict.code)
+        verdict.code.meaning()
     ));
     page.line("");
     page.paragraph("", &diagnosis.summary);
@@ -36,19 +36,6 @@ fn render(diagnosis: &Diagnosis) -> String {
     page.list("What limits this answer", &diagnosis.caveats);
     page.list("What to ask or do next", &diagnosis.next);
     page.0
-}
-
-/// The verdict in a few plain words.
-fn meaning(code: Code) -> &'static str {
-    match code {
-        Code::WorkerOversub => "too many loader workers for the CPUs",
-        Code::LoaderCpuBound => "preparing the data takes too long",
-        Code::LoaderIpcInmem => "handing over small batches between processes costs too much",
-        Code::HealthyGpuBound => "the GPU is the limit, the host is fine",
-        Code::Idle => "the GPU was given next to no work",
-        Code::Insufficient => "the recording does not hold enough to judge",
-        Code::HostUnexplained => "the host slows the GPU down, and no known cause fits",
-    }
 }
 
 fn budget(page: &mut Page, diagnosis: &Diagnosis) {

@@ -57,6 +57,7 @@ fn job(of: &[Turns]) -> Job {
         feeder_pid: 100,
         feeder_tid: 100,
         loaders: [200].into(),
+        ..Job::default()
     }
 }
 

@@ -214,7 +214,7 @@ mod tests {
             [
                 (19, sync.clone()),
                 (9, sync),
-                (4, "cudaMemcpyAsync".to_owned())
+                (4, "cudaMemcpy".to_owned())
             ]
         );
         assert_eq!(

@@ -1,7 +1,10 @@
 //! The feeder's time budget: every moment of its active span is charged to what it was spent on,
 //! and a wait is charged to what the thread that ended it was doing meanwhile.
 
-use super::timeline::{Activity, Blocked, Call, CallKind, Timeline, Waker};
+use super::costs::Costs;
+use super::readback::{Hideable, Readback};
+use super::timeline::{Activity, Blocked, Call, Timeline, Waker};
+use crate::call_kind::CallKind;
 use ingero_diagnosis::{Budget, Part};
 use std::collections::{HashMap, HashSet};
 
@@ -14,11 +17,14 @@ const RESUMED_AT_ONCE_NS: i64 = 100_000;
 const BLOCKED_LAUNCH_NS: i64 = 200_000;
 /// A call that waited this long found the GPU busy.
 const GPU_WAS_BUSY_NS: i64 = 100_000;
-/// The slowest rate at which copying to the device counts as copying: pageable memory moves at
-/// 3 to 12 GB/s. What a copy takes beyond that is waiting for the GPU.
-const SLOWEST_COPY_BYTES_PER_NS: f64 = 3.0;
-/// What a copy takes whatever its size.
-const COPY_OVERHEAD_NS: i64 = 50_000;
+/// A GPU that has at least this part of the host's time since it was last known to be busy still
+/// to do when it is waited for, has fallen behind the host and had work all along.
+const BACKLOG: f64 = 0.25;
+/// A copy to the host that is only queued returns sooner than this.
+const QUEUED_COPY_NS: i64 = 30_000;
+/// A thread that computes for less than this between two CUDA calls is busy giving the GPU its
+/// many small pieces of work: a framework takes 5 to 50 us for each.
+const BETWEEN_CALLS_NS: i64 = 200_000;
 
 const NS: f64 = 1e-9;
 
@@ -33,6 +39,11 @@ pub(crate) struct Job {
     pub(crate) feeder_tid: i32,
     /// The processes that load data for it.
     pub(crate) loaders: HashSet<i32>,
+    /// Times in which a new generation of loader workers was started, in order: from the
+    /// feeder's last call before to the next work it gives the GPU.
+    pub(crate) respawns: Vec<(i64, i64)>,
+    /// What the feeder's calls cost by themselves.
+    pub(crate) costs: Costs,
 }
 
 /// Where the time went.
@@ -46,19 +57,30 @@ pub(crate) struct Spent {
     pub(crate) gpu_idle_ns: i64,
     /// The exposed part of the time on a CPU that led up to copies to the device.
     pub(crate) prepare_s: f64,
+    /// What is exposed in the times of [`Job::respawns`].
+    pub(crate) respawn: Budget,
+    /// What waiting for the GPU costs.
+    pub(crate) hideable: Hideable,
 }
 
 /// Host time that may turn out to have been exposed.
 #[derive(Debug, Default)]
 struct Host {
     budget: Budget,
+    respawn: Budget,
     prepare_s: f64,
 }
 
 impl Host {
     fn add_all(&mut self, other: &Self) {
         self.budget.add_all(&other.budget);
+        self.respawn.add_all(&other.respawn);
         self.prepare_s += other.prepare_s;
+    }
+
+    /// The feeder's own work that could be done at another time.
+    fn own_s(&self) -> f64 {
+        self.budget.sum(&[Part::HostCompute, Part::Submit])
     }
 }
 
@@ -88,37 +110,60 @@ impl Job {
         let mut gpu = Gpu::Drained;
         // On a CPU since the last call that gave the GPU work or waited for it.
         let mut computed_s = 0.0;
+        let mut readback = Readback::default();
         feeder.divide_by_calls(from_ns, to_ns, |from, to, call| {
             let mut host = Host::default();
             match call {
                 None => {
                     self.charge_gap(feeder, from, to, &mut host.budget);
-                    computed_s += host.budget.seconds(Part::HostCompute);
+                    computed_s += host.budget.sum(&[Part::HostCompute, Part::Submit]);
                 }
                 Some(call) => {
-                    charge_call(feeder, from, to, call, &mut host.budget);
+                    charge_call(feeder, from, to, call, &self.costs, &mut host.budget);
                     if call.kind == CallKind::CopyToDevice {
                         host.prepare_s = computed_s;
                     }
-                    if call.kind.enqueues() || call.kind.drains() {
+                    if !call.kind.is_aside() {
                         computed_s = 0.0;
                     }
                 }
             }
             spent.budget.add_all(&host.budget);
+            let gpu_wait_s = host.budget.seconds(Part::GpuWait);
+            readback.piece(
+                host.own_s(),
+                seconds(from, to) - gpu_wait_s,
+                gpu_wait_s,
+                call,
+            );
+            if self.respawning(from, to) {
+                host.respawn.add_all(&host.budget);
+                host.respawn.add(Part::GpuWait, -gpu_wait_s);
+            }
             step(&mut gpu, &mut spent, host, to - from, call);
         });
         if let Gpu::Given { before, since } = gpu {
             spent.expose(&before);
             spent.expose(&since);
         }
+        spent.hideable = readback.finish();
         spent
+    }
+
+    /// Whether a piece of the feeder's time lies in the start of a generation of workers.
+    fn respawning(&self, from: i64, to: i64) -> bool {
+        let middle = from + (to - from) / 2;
+        let next = self.respawns.partition_point(|(_, end)| *end <= middle);
+        self.respawns
+            .get(next)
+            .is_some_and(|(start, _)| *start <= middle)
     }
 
     /// Charges a piece of the feeder's time outside CUDA.
     fn charge_gap(&self, feeder: &Timeline, from: i64, to: i64, out: &mut Budget) {
+        let own = between_calls(from, to, Part::HostCompute);
         feeder.divide(from, to, |from, to, activity| match activity {
-            Activity::Running => out.add(Part::HostCompute, seconds(from, to)),
+            Activity::Running => out.add(own, seconds(from, to)),
             Activity::Queued => out.add(Part::CpuWait, seconds(from, to)),
             Activity::Blocked(index) => {
                 let wait = feeder.waits()[index];
@@ -176,8 +221,11 @@ impl Job {
                 // Another thread of the process may be the one that gives the GPU its work, as
                 // the threads that run a framework's backward pass do.
                 thread.divide_by_calls(from, to, |from, to, call| match call {
-                    Some(call) => charge_call(thread, from, to, call, out),
-                    None => out.add(Part::OwnThread, seconds(from, to)),
+                    Some(call) => charge_call(thread, from, to, call, &self.costs, out),
+                    None => {
+                        let part = between_calls(from, to, Part::OwnThread);
+                        out.add(part, seconds(from, to));
+                    }
                 });
             }
             Activity::Queued => {
@@ -214,8 +262,24 @@ impl Job {
     }
 }
 
+/// What computing between two CUDA calls is: a short piece belongs to giving the GPU its work.
+fn between_calls(from: i64, to: i64, long: Part) -> Part {
+    if to - from <= BETWEEN_CALLS_NS {
+        Part::Submit
+    } else {
+        long
+    }
+}
+
 /// Charges a piece of time inside a CUDA call.
-fn charge_call(thread: &Timeline, from: i64, to: i64, call: &Call, out: &mut Budget) {
+fn charge_call(
+    thread: &Timeline,
+    from: i64,
+    to: i64,
+    call: &Call,
+    costs: &Costs,
+    out: &mut Budget,
+) {
     let mut on_cpu_ns = 0;
     let mut resumed_ns = call.start_ns;
     let mut waited = Vec::new();
@@ -228,15 +292,17 @@ fn charge_call(thread: &Timeline, from: i64, to: i64, call: &Call, out: &mut Bud
         Activity::Blocked(_) => {
             let part = match call.kind {
                 CallKind::Other => Part::Submit,
+                CallKind::Alloc => Part::Alloc,
                 _ => Part::GpuWait,
             };
             out.add(part, seconds(from, to));
         }
     });
     let waits_for_gpu = match call.kind {
-        CallKind::Sync | CallKind::CopyToHost | CallKind::Free => true,
+        CallKind::Sync | CallKind::EventWait | CallKind::CopyToHost | CallKind::Free => true,
+        CallKind::CopyToHostAsync => call.end_ns - call.start_ns >= QUEUED_COPY_NS,
         CallKind::Launch | CallKind::OtherWork => on_cpu_ns >= BLOCKED_LAUNCH_NS,
-        CallKind::CopyToDevice | CallKind::Other => false,
+        CallKind::CopyToDevice | CallKind::Alloc | CallKind::Other => false,
     };
     let at_once = call.end_ns - resumed_ns <= RESUMED_AT_ONCE_NS;
     for (from, to) in waited {
@@ -247,22 +313,21 @@ fn charge_call(thread: &Timeline, from: i64, to: i64, call: &Call, out: &mut Bud
         };
         out.add(part, seconds(from, to));
     }
-    let on_cpu = on_cpu_ns as f64 * NS;
-    match call.kind {
-        CallKind::CopyToDevice => {
-            let bytes_ns = call.bytes as f64 / SLOWEST_COPY_BYTES_PER_NS;
-            let copy = ((bytes_ns + COPY_OVERHEAD_NS as f64) * NS).min(on_cpu);
-            out.add(Part::Copy, copy);
-            out.add(Part::GpuWait, on_cpu - copy);
-        }
-        _ if waits_for_gpu => out.add(Part::GpuWait, on_cpu),
-        _ => out.add(Part::Submit, on_cpu),
-    }
+    let (own, own_ns) = match call.kind {
+        CallKind::CopyToDevice => (Part::Copy, costs.copying_ns(call.bytes, on_cpu_ns)),
+        CallKind::Free => (Part::Alloc, costs.freeing_ns(on_cpu_ns)),
+        CallKind::Alloc => (Part::Alloc, on_cpu_ns),
+        _ if waits_for_gpu => (Part::GpuWait, on_cpu_ns),
+        _ => (Part::Submit, on_cpu_ns),
+    };
+    out.add(own, own_ns as f64 * NS);
+    out.add(Part::GpuWait, (on_cpu_ns - own_ns) as f64 * NS);
 }
 
 impl Spent {
     fn expose(&mut self, host: &Host) {
         self.exposed.add_all(&host.budget);
+        self.respawn.add_all(&host.respawn);
         self.prepare_s += host.prepare_s;
     }
 }
@@ -272,7 +337,8 @@ impl Spent {
 fn step(gpu: &mut Gpu, spent: &mut Spent, mut host: Host, length_ns: i64, call: Option<&Call>) {
     let gpu_wait_s = host.budget.seconds(Part::GpuWait);
     host.budget.add(Part::GpuWait, -gpu_wait_s);
-    if call.is_some_and(|call| call.kind.drains()) {
+    let ends_wait = |call: &Call| call.kind.waits() || call.kind == CallKind::CopyToHostAsync;
+    if call.is_some_and(ends_wait) {
         // A wait for a CPU at the end of a wait for the GPU is no time that the GPU was busy: the
         // call returned as soon as it had the CPU. An upper bound, as the GPU may have worked on
         // for a part of it.
@@ -280,7 +346,9 @@ fn step(gpu: &mut Gpu, spent: &mut Spent, mut host: Host, length_ns: i64, call: 
         host.budget.add(Part::CpuWait, -cpu_wait_s);
         spent.exposed.add(Part::CpuWait, cpu_wait_s);
     }
-    let found_busy = gpu_wait_s >= GPU_WAS_BUSY_NS as f64 * NS;
+    // Copies vary in length by themselves.
+    let found_busy =
+        gpu_wait_s >= (GPU_WAS_BUSY_NS as f64 * NS).max(host.budget.seconds(Part::Copy));
     match gpu {
         Gpu::Drained => {
             // All host time is exposed, and the GPU idles until it is given work.
@@ -293,8 +361,8 @@ fn step(gpu: &mut Gpu, spent: &mut Spent, mut host: Host, length_ns: i64, call: 
             since.add_all(&host);
             if found_busy {
                 // The GPU was busy until now, so what the host did since it last gave it work was
-                // hidden. Of the time before, as much may have been as there was work left.
-                if gpu_wait_s < before.budget.total() {
+                // hidden. So was the time before if work had piled up by then.
+                if gpu_wait_s < BACKLOG * before.budget.total() {
                     spent.expose(before);
                 }
                 *before = Host::default();

@@ -1,5 +1,6 @@
 -- The CUDA calls of one process that overlap the window.
 SELECT tid, ts_ns AS start_ns, ts_ns + dur_ns AS end_ns, call,
-       coalesce(direction, '') AS direction, coalesce(bytes, 0) AS bytes
+       coalesce(direction, '') AS direction, coalesce(bytes, 0) AS bytes,
+       (coalesce(status, 0) <> 0)::INTEGER AS failed
 FROM whole_calls
 WHERE pid = $pid AND ts_ns < $end_ns AND ts_ns + dur_ns > $start_ns

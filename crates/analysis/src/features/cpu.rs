@@ -4,9 +4,9 @@ use super::budget::Job;
 use super::timeline::Blocked;
 use super::{BUCKET_NS, NS};
 use crate::{AnalysisError, Window, ask};
-use ingero_diagnosis::{Contention, Loader};
+use ingero_diagnosis::{Contention, Cores, Loader, Neighbour, Throttled};
 use ingero_trace::Trace;
-use ingero_trace::duckdb::named_params;
+use ingero_trace::duckdb::{self, named_params};
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 /// The time a process lived.
@@ -172,8 +172,48 @@ fn most_at_once(lives: &[(i32, i64, i64)]) -> u32 {
     most.unsigned_abs()
 }
 
+/// Of the time that threads of the job were preempted in the span, the part in which a thread
+/// outside the job had taken the CPU.
+pub(super) fn preempted_by_others(
+    trace: &Trace,
+    span: Window,
+) -> Result<Option<f64>, AnalysisError> {
+    ask(trace, |c| {
+        c.query_row(
+            include_str!("takers.sql"),
+            named_params! {"start_ns": span.start_ns, "end_ns": span.end_ns},
+            |row| row.get("by_others"),
+        )
+    })
+}
+
+/// What the quota of the target's cgroup cost in the span.
+pub(super) fn throttled(trace: &Trace, span: Window) -> Result<Option<Throttled>, AnalysisError> {
+    ask(trace, |c| {
+        c.query_row(
+            include_str!("throttled.sql"),
+            named_params! {"start_ns": span.start_ns, "end_ns": span.end_ns},
+            |row| {
+                let count = |column| -> duckdb::Result<Option<u64>> {
+                    Ok(row
+                        .get::<_, Option<i64>>(column)?
+                        .and_then(|count| u64::try_from(count).ok()))
+                };
+                let Some(periods) = count("periods")? else {
+                    return Ok(None);
+                };
+                Ok(Some(Throttled {
+                    periods,
+                    throttled: count("throttled")?.unwrap_or(0),
+                    seconds: count("throttled_us")?.unwrap_or(0) as f64 * 1e-6,
+                }))
+            },
+        )
+    })
+}
+
 /// Who used the CPUs while threads of the job competed for one.
-pub(super) fn contention(cpu: &[CpuTime], queued: &QueuedTime, cores: u32) -> Contention {
+pub(super) fn contention(cpu: &[CpuTime], queued: &QueuedTime, cores: &Cores) -> Contention {
     let mut buckets: BTreeMap<i64, (f64, f64)> = BTreeMap::new();
     let mut others: HashMap<i32, (f64, &str)> = HashMap::new();
     for time in cpu {
@@ -186,13 +226,22 @@ pub(super) fn contention(cpu: &[CpuTime], queued: &QueuedTime, cores: u32) -> Co
             other.0 += time.run_ns;
         }
     }
-    let capacity = f64::from(cores.max(1)) * BUCKET_NS as f64;
-    let (mut by_job, mut by_other, mut queued_ns) = (0.0, 0.0, 0.0);
+    let online = cores.online.max(1);
+    let in_mask = cores.affinity.unwrap_or(online).clamp(1, online);
+    let mask_ns = f64::from(in_mask) * BUCKET_NS as f64;
+    let outside_ns = f64::from(online - in_mask) * BUCKET_NS as f64;
+    let (mut by_job, mut by_other, mut idle_outside, mut queued_ns) = (0.0, 0.0, 0.0, 0.0);
     for (bucket, ns) in &queued.by_bucket_ns {
         let (job_ns, other_ns) = buckets.get(bucket).copied().unwrap_or_default();
-        let used = capacity.max(job_ns + other_ns);
+        // Where others ran is not recorded. They are taken to use CPUs outside the mask first:
+        // who competes inside it is seen from the preemptions.
+        let others_in_mask = (other_ns - outside_ns).max(0.0);
+        let used = mask_ns.max(job_ns + others_in_mask);
         by_job += ns * job_ns / used;
-        by_other += ns * other_ns / used;
+        by_other += ns * others_in_mask / used;
+        if outside_ns > 0.0 {
+            idle_outside += ns * (1.0 - (other_ns / outside_ns).min(1.0));
+        }
         queued_ns += ns;
     }
     let share = |part: f64| {
@@ -208,10 +257,37 @@ pub(super) fn contention(cpu: &[CpuTime], queued: &QueuedTime, cores: u32) -> Co
         job_share: share(by_job),
         other_share: share(by_other),
         idle_share: share(queued_ns - by_job - by_other),
+        outside_idle_share: (outside_ns > 0.0).then(|| share(idle_outside)),
         other_run_s: buckets.values().map(|(_, ns)| ns).sum::<f64>() * NS,
-        top_other: others
-            .into_iter()
-            .max_by(|a, b| a.1.0.total_cmp(&b.1.0).then(b.0.cmp(&a.0)))
-            .map(|(pid, (ns, name))| (name.to_owned(), pid, ns * NS)),
+        top_others: neighbours(others),
+        ..Contention::default()
     }
+}
+
+/// The busiest programs, by name.
+fn neighbours(others: HashMap<i32, (f64, &str)>) -> Vec<Neighbour> {
+    const NAMED: usize = 3;
+    let mut by_pid: Vec<(i32, f64, &str)> = others
+        .into_iter()
+        .map(|(pid, (ns, name))| (pid, ns, name))
+        .collect();
+    by_pid.sort_by(|a, b| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0)));
+    let mut programs: Vec<Neighbour> = Vec::new();
+    for (pid, ns, name) in by_pid {
+        match programs.iter_mut().find(|program| program.name == name) {
+            Some(program) => {
+                program.processes += 1;
+                program.run_s += ns * NS;
+            }
+            None => programs.push(Neighbour {
+                name: name.to_owned(),
+                processes: 1,
+                pid,
+                run_s: ns * NS,
+            }),
+        }
+    }
+    programs.sort_by(|a, b| b.run_s.total_cmp(&a.run_s).then(a.pid.cmp(&b.pid)));
+    programs.truncate(NAMED);
+    programs
 }

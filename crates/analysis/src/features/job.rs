@@ -1,6 +1,7 @@
 //! The job around one feeder.
 
 use super::budget::Job;
+use super::costs::Costs;
 use super::load::{calls, threads};
 use crate::roles::{Feeder, Roles};
 use crate::{AnalysisError, Window};
@@ -21,6 +22,7 @@ pub(crate) fn job(
         });
     };
     let calls = calls(trace, window, feeder.pid)?;
+    let costs = calls.get(&feeder.tid).map(|calls| Costs::of(calls));
     let workers = roles.workers.iter();
     Ok(Job {
         threads: threads(trace, window, feeder.pid, calls)?,
@@ -30,5 +32,7 @@ pub(crate) fn job(
             .filter(|worker| worker.feeder_pid == feeder.pid)
             .map(|worker| worker.pid)
             .collect(),
+        costs: costs.unwrap_or_default(),
+        ..Job::default()
     })
 }

@@ -1,6 +1,7 @@
 //! The job as timelines: from rows of the trace to what each thread did.
 
-use super::timeline::{Blocked, Call, CallKind, Timeline, Wait, Waker};
+use super::timeline::{Blocked, Call, Timeline, Wait, Waker};
+use crate::call_kind::CallKind;
 use crate::{AnalysisError, Window, ask};
 use ingero_trace::Trace;
 use ingero_trace::duckdb::arrow::array::{Array, AsArray};
@@ -46,7 +47,7 @@ pub(super) fn calls(
         })? {
             let tid = integers(&batch, "tid")?;
             let (start, end) = (longs(&batch, "start_ns")?, longs(&batch, "end_ns")?);
-            let bytes = longs(&batch, "bytes")?;
+            let (bytes, failed) = (longs(&batch, "bytes")?, integers(&batch, "failed")?);
             let names = column(&batch, "call")?.as_string::<i32>();
             let directions = column(&batch, "direction")?.as_string::<i32>();
             for row in 0..batch.num_rows() {
@@ -55,6 +56,7 @@ pub(super) fn calls(
                     end_ns: end[row],
                     kind: CallKind::of(names.value(row), Some(directions.value(row))),
                     bytes: bytes[row],
+                    failed: failed[row] != 0,
                 });
             }
         }

@@ -1,9 +1,12 @@
 //! From the tables to the numbers that the diagnosis reasons from.
 
 mod budget;
+mod costs;
 mod cpu;
 mod job;
 mod load;
+mod readback;
+mod respawn;
 mod timeline;
 
 pub(crate) use budget::Job;
@@ -12,16 +15,20 @@ pub(crate) use job::job;
 pub(crate) use timeline::Wait;
 pub(crate) use timeline::{Activity, Blocked, Timeline, Waker};
 
+use crate::call_kind::CallKind;
 use crate::coverage::Source;
 use crate::names::Names;
 use crate::roles::roles;
 use crate::{AnalysisError, Window, ask, coverage};
 use budget::Spent;
-use cpu::{CpuTime, QueuedTime, bytes_read, contention, cpu_times, lives, loader};
-use ingero_diagnosis::{Budget, Cores, Features, Feeder, Part, Recorded};
+use costs::is_blocking_copy;
+use cpu::{
+    CpuTime, QueuedTime, bytes_read, contention, cpu_times, lives, loader, preempted_by_others,
+    throttled,
+};
+use ingero_diagnosis::{Budget, Contention, Cores, Features, Feeder, Part, Readbacks, Recorded};
 use ingero_trace::{Trace, TraceInfo};
-use load::{calls, threads};
-use timeline::{Call, CallKind};
+use timeline::Call;
 
 /// The first steps warm up (contexts, modules, caches) and say nothing about the others.
 pub(crate) const WARM_UP_STEPS: u64 = 3;
@@ -62,21 +69,15 @@ pub fn features(
             feeder.pid
         ));
     }
-    let calls = calls(trace, window, feeder.pid)?;
-    let first_call_ns = calls.values().flatten().map(|call| call.start_ns).min();
+    let mut job = job(trace, window, &roles, Some(feeder))?;
+    let of_feeder = job.threads.values().filter(|t| t.pid() == feeder.pid);
+    let first_call_ns = of_feeder
+        .filter_map(|thread| Some(thread.calls().first()?.start_ns))
+        .min();
     let since_first_call_s =
         first_call_ns.map_or(0.0, |first| (window.end_ns - first).max(0) as f64 * NS);
-    let job = Job {
-        threads: threads(trace, window, feeder.pid, calls)?,
-        feeder_pid: feeder.pid,
-        feeder_tid: feeder.tid,
-        loaders: roles
-            .workers
-            .iter()
-            .filter(|worker| worker.feeder_pid == feeder.pid)
-            .map(|worker| worker.pid)
-            .collect(),
-    };
+    let lives = lives(trace)?;
+    job.respawns = respawn::starts(&job, &lives);
     let identity = Feeder {
         pid: feeder.pid,
         tid: feeder.tid,
@@ -92,8 +93,12 @@ pub fn features(
     let cpu = cpu_times(trace, span)?;
     let queued = QueuedTime::of(&job, span);
     let (wakes_by_loader, wakes_of_loader) = handovers(&job, span);
-    features.loader = loader(&job, &lives(trace)?, span, &cpu, &queued, &read);
-    features.contention = contention(&cpu, &queued, features.cores.online);
+    features.loader = loader(&job, &lives, span, &cpu, &queued, &read);
+    features.contention = Contention {
+        preempted_by_others: preempted_by_others(trace, span)?,
+        throttled: throttled(trace, span)?,
+        ..contention(&cpu, &queued, &features.cores)
+    };
     features.feeder = Some(Feeder {
         pid: identity.pid,
         tid: identity.tid,
@@ -185,25 +190,29 @@ fn feeder_numbers(job: &Job, span: Window, cpu: &[CpuTime], probe_pair_ns: i64) 
         mut exposed,
         gpu_idle_ns,
         prepare_s,
+        respawn,
+        hideable,
     } = job.spend(span.start_ns, span.end_ns);
     let inside = |call: &&Call| call.start_ns < span.end_ns && call.end_ns > span.start_ns;
+    // Other threads of the process give the GPU work too, as those that run a backward pass do.
     let calls: Vec<&Call> = job
         .threads
-        .get(&job.feeder_tid)
-        .map(|feeder| feeder.calls().iter().filter(inside).collect())
-        .unwrap_or_default();
+        .values()
+        .filter(|thread| thread.pid() == job.feeder_pid)
+        .flat_map(|thread| thread.calls().iter().filter(inside))
+        .collect();
     let of_kind = |kind: CallKind| calls.iter().filter(move |call| call.kind == kind);
-    let h2d_copies = of_kind(CallKind::CopyToDevice).count() as u64;
+    let count = |kind: CallKind| of_kind(kind).count() as u64;
+    let bytes = |call: &&&Call| u64::try_from(call.bytes).unwrap_or(0);
+    let blocking = || calls.iter().filter(|call| is_blocking_copy(call));
+    let h2d_copies = count(CallKind::CopyToDevice);
     let rounds = job.threads.get(&job.feeder_tid).map_or(0, |feeder| {
         let in_span = |end: &i64| (span.start_ns + 1..=span.end_ns).contains(end);
         feeder.rounds().filter(in_span).count() as u64
     });
 
-    charge_recorder(
-        &mut budget,
-        &mut exposed,
-        calls.len() as f64 * probe_pair_ns as f64 * NS,
-    );
+    let probes_s = calls.len() as f64 * probe_pair_ns as f64 * NS;
+    charge_recorder(&mut budget, &mut exposed, probes_s);
     // What the switches show as running cannot be more than its process ran: the rest was not
     // recorded.
     let ran_s: f64 = cpu
@@ -212,6 +221,7 @@ fn feeder_numbers(job: &Job, span: Window, cpu: &[CpuTime], probe_pair_ns: i64) 
         .map(|time| time.run_ns * NS)
         .sum();
     charge_unknown(&mut budget, &mut exposed, ran_s);
+    let in_span = |(start, _): &&(i64, i64)| (span.start_ns..span.end_ns).contains(start);
     Feeder {
         span_start_ms: span.start_ns as f64 / NS_PER_MS,
         span_s: span.dur_ns() as f64 * NS,
@@ -221,12 +231,26 @@ fn feeder_numbers(job: &Job, span: Window, cpu: &[CpuTime], probe_pair_ns: i64) 
         } else {
             rounds.max(h2d_copies)
         },
+        launches: count(CallKind::Launch),
         h2d_copies,
         h2d_bytes: of_kind(CallKind::CopyToDevice)
-            .map(|call| u64::try_from(call.bytes).unwrap_or(0))
+            .map(|call| bytes(&call))
             .sum(),
+        blocking_copies: blocking().count() as u64,
+        blocking_copy_bytes: blocking().map(|call| bytes(&call)).sum(),
+        allocations: count(CallKind::Alloc),
+        frees: count(CallKind::Free),
+        failed_allocations: of_kind(CallKind::Alloc).filter(|call| call.failed).count() as u64,
         gpu_idle_lower_bound_s: gpu_idle_ns as f64 * NS,
         prepare_s,
+        readbacks: Readbacks {
+            waits: hideable.waits,
+            own_s: hideable.own_s,
+            hideable_s: hideable.at_least_s,
+            hideable_most_s: hideable.at_most_s,
+        },
+        respawns: job.respawns.iter().filter(in_span).count() as u64,
+        respawn,
         budget,
         exposed,
         ..Feeder::default()
@@ -234,7 +258,7 @@ fn feeder_numbers(job: &Job, span: Window, cpu: &[CpuTime], probe_pair_ns: i64) 
 }
 
 /// Parts in which the feeder was on a CPU doing its own work.
-const OWN_WORK: [Part; 2] = [Part::HostCompute, Part::Submit];
+const OWN_WORK: [Part; 3] = [Part::HostCompute, Part::Submit, Part::Alloc];
 
 /// Takes the cost of the probes out of the parts that contain it.
 pub(crate) fn charge_recorder(budget: &mut Budget, exposed: &mut Budget, cost_s: f64) {
@@ -243,7 +267,7 @@ pub(crate) fn charge_recorder(budget: &mut Budget, exposed: &mut Budget, cost_s:
 
 /// The recording shows more running than there was: the difference is a gap in the recording.
 fn charge_unknown(budget: &mut Budget, exposed: &mut Budget, ran_s: f64) {
-    let shown = budget.sum(&[Part::HostCompute, Part::Submit, Part::Copy, Part::Recorder]);
+    let shown = budget.sum(&OWN_WORK) + budget.sum(&[Part::Copy, Part::Recorder]);
     move_share(budget, exposed, &OWN_WORK, Part::Unknown, shown - ran_s);
 }
 

@@ -1,5 +1,7 @@
 //! What one thread did, moment by moment: on a CPU or off it, and in which CUDA call.
 
+use crate::call_kind::CallKind;
+
 /// Why a thread was off the CPU.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Blocked {
@@ -46,58 +48,6 @@ pub(crate) struct Wait {
     pub(crate) waker: Waker,
 }
 
-/// What kind of call it is, as far as the budget cares.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum CallKind {
-    /// Gives the GPU work and returns.
-    Launch,
-    /// Waits for all work queued before it.
-    Sync,
-    /// A copy to the device.
-    CopyToDevice,
-    /// A copy to the host, which waits for the work queued before it.
-    CopyToHost,
-    /// Work for the GPU that is no kernel: a copy on the device, a memset.
-    OtherWork,
-    /// Frees memory, which waits for the work queued before it.
-    Free,
-    /// Anything else: allocating, registering, events.
-    Other,
-}
-
-impl CallKind {
-    /// The kind of a call by its name and direction.
-    pub(crate) fn of(call: &str, direction: Option<&str>) -> Self {
-        if call.contains("Memcpy") {
-            return match direction {
-                Some("h2d") => Self::CopyToDevice,
-                Some("d2h" | "h2h") => Self::CopyToHost,
-                _ => Self::OtherWork,
-            };
-        }
-        match call {
-            _ if call.contains("Launch") => Self::Launch,
-            _ if call.ends_with("Synchronize") => Self::Sync,
-            "cudaFree" | "cudaFreeHost" => Self::Free,
-            _ if call.contains("Memset") => Self::OtherWork,
-            _ => Self::Other,
-        }
-    }
-
-    /// Whether the GPU has work after it that it need not have had before.
-    pub(crate) fn enqueues(self) -> bool {
-        matches!(
-            self,
-            Self::Launch | Self::CopyToDevice | Self::CopyToHost | Self::OtherWork
-        )
-    }
-
-    /// Whether the GPU has nothing left to do when it returns.
-    pub(crate) fn drains(self) -> bool {
-        matches!(self, Self::Sync | Self::CopyToHost | Self::Free)
-    }
-}
-
 /// One CUDA call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Call {
@@ -109,6 +59,8 @@ pub(crate) struct Call {
     pub(crate) kind: CallKind,
     /// Bytes it moves.
     pub(crate) bytes: i64,
+    /// It returned an error.
+    pub(crate) failed: bool,
 }
 
 /// What a thread did in one piece of time.
@@ -170,7 +122,7 @@ impl Timeline {
         let mut launched = false;
         self.calls.iter().filter_map(move |call| {
             launched |= call.kind == CallKind::Launch;
-            (call.kind.drains() && std::mem::take(&mut launched)).then_some(call.end_ns)
+            (call.kind.waits() && std::mem::take(&mut launched)).then_some(call.end_ns)
         })
     }
 
@@ -252,6 +204,7 @@ mod tests {
             end_ns,
             kind: CallKind::Launch,
             bytes: 0,
+            failed: false,
         }
     }
 
@@ -289,16 +242,5 @@ mod tests {
             inside += if call.is_some() { to - from } else { 0 };
         });
         assert_eq!((timeline.calls().len(), inside), (2, 20));
-    }
-
-    #[test]
-    fn calls_are_known_by_name_and_direction() {
-        let kind = CallKind::of;
-        assert_eq!(kind("cudaMemcpyAsync", Some("d2h")), CallKind::CopyToHost);
-        assert_eq!(kind("cudaMemcpy", Some("h2d")), CallKind::CopyToDevice);
-        assert_eq!(kind("cudaMemcpyAsync", Some("d2d")), CallKind::OtherWork);
-        assert_eq!(kind("cudaLaunchKernelExC", None), CallKind::Launch);
-        assert_eq!(kind("cudaEventSynchronize", None), CallKind::Sync);
-        assert_eq!(kind("cudaMalloc", None), CallKind::Other);
     }
 }

@@ -28,12 +28,15 @@ const BATCH_BYTES: f64 = 4096.0;
 pub(crate) fn judge(case: &Case<'_>) -> Outcome {
     match case.loader {
         Some(loader) => with_workers(case, loader),
-        None => without_workers(case),
+        None => of_the_main_process(case),
     }
 }
 
 fn with_workers(case: &Case<'_>, loader: &Loader) -> Outcome {
-    let cost_s = case.exposed(&[Part::LoaderCompute, Part::LoaderCpuWait, Part::LoaderSleep]);
+    let mut cost_s = case.exposed(&[Part::LoaderCompute, Part::LoaderSleep]);
+    if !case.lacks_cpus_for_another_reason() {
+        cost_s += case.exposed(&[Part::LoaderCpuWait]);
+    }
     let share = case.share(cost_s);
     if share < WORTH_NAMING {
         return Outcome::DoesNotHold(format!(
@@ -160,8 +163,9 @@ fn advice_with_workers(case: &Case<'_>, counted: Option<WorkerCount>, cost_s: f6
         Some(_) => {}
     }
     if data_source(case) == DataSource::Memory {
-        // Without workers, receiving their batches goes as well.
-        let receiving_s = case.exposed(&[Part::HostCompute, Part::CpuWait]);
+        // Without workers, starting them and receiving their batches goes as well.
+        let receiving_s = case.exposed(&[Part::HostCompute, Part::CpuWait])
+            + case.respawns.map_or(0.0, |respawns| respawns.cost_s);
         advice.push(index_batches(case, cost_s + receiving_s, false));
     }
     if let Some(counted) = counted.filter(WorkerCount::cpu_short) {
@@ -179,15 +183,19 @@ fn advice_with_workers(case: &Case<'_>, counted: Option<WorkerCount>, cost_s: f6
     advice
 }
 
-fn without_workers(case: &Case<'_>) -> Outcome {
+/// The same without workers: the main process prepares its batches itself.
+pub(super) fn of_the_main_process(case: &Case<'_>) -> Outcome {
     let feeder = case.feeder;
+    if case.loader.is_some() {
+        return Outcome::DoesNotHold("there are loader workers".to_owned());
+    }
     let per_copy = feeder.h2d_bytes as f64 / feeder.h2d_copies.max(1) as f64;
     if feeder.h2d_copies * 2 < feeder.steps || per_copy < BATCH_BYTES {
         return Outcome::DoesNotHold(
             "no loader worker was seen, and what the feeder computes is not followed by a copy of a batch to the GPU".to_owned(),
         );
     }
-    let cost_s = feeder.prepare_s;
+    let cost_s = (feeder.prepare_s - case.hideable_work_s()).max(0.0);
     let share = case.share(cost_s);
     if share < WORTH_NAMING || cost_s < BEFORE_COPIES * case.exposed(&[Part::HostCompute]) {
         return Outcome::DoesNotHold(format!(

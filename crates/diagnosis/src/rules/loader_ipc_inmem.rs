@@ -42,6 +42,7 @@ pub(crate) fn judge(case: &Case<'_>) -> Outcome {
     let feeder = case.feeder;
     let cost_s = case.exposed(&[
         Part::HostCompute,
+        Part::Submit,
         Part::LoaderCompute,
         Part::LoaderCpuWait,
         Part::LoaderSleep,
@@ -108,7 +109,7 @@ pub(crate) fn judge(case: &Case<'_>) -> Outcome {
                 format!(
                     "the feeder spent {} per step receiving: {} computing, the rest waiting for workers that idle",
                     duration(each_s),
-                    percent(case.exposed(&[Part::HostCompute]) / cost_s)
+                    percent(case.exposed(&[Part::HostCompute, Part::Submit]) / cost_s)
                 ),
             ),
             evidence(

@@ -1,8 +1,17 @@
 //! The rules, one kind of bottleneck a file.
 
+mod affinity_confined;
+mod alloc_churn;
+mod external_contention;
+mod h2d_pageable;
+mod host_serial;
+mod launch_bound;
 mod loader_cpu_bound;
 mod loader_ipc_inmem;
+mod quota_throttle;
+mod sync_every_step;
 mod worker_oversub;
+mod worker_respawn;
 
 use crate::case::Case;
 use crate::features::Loader;
@@ -26,20 +35,24 @@ pub(crate) struct Rule {
     pub(crate) judge: fn(&Case<'_>) -> Outcome,
 }
 
+const fn rule(code: Code, judge: fn(&Case<'_>) -> Outcome) -> Rule {
+    Rule { code, judge }
+}
+
 /// All rules. They look for different signatures, so their order does not matter.
-pub(crate) const RULES: [Rule; 3] = [
-    Rule {
-        code: Code::WorkerOversub,
-        judge: worker_oversub::judge,
-    },
-    Rule {
-        code: Code::LoaderCpuBound,
-        judge: loader_cpu_bound::judge,
-    },
-    Rule {
-        code: Code::LoaderIpcInmem,
-        judge: loader_ipc_inmem::judge,
-    },
+pub(crate) const RULES: [Rule; 12] = [
+    rule(Code::WorkerOversub, worker_oversub::judge),
+    rule(Code::LoaderCpuBound, loader_cpu_bound::judge),
+    rule(Code::LoaderIpcInmem, loader_ipc_inmem::judge),
+    rule(Code::WorkerRespawn, worker_respawn::judge),
+    rule(Code::ExternalContention, external_contention::judge),
+    rule(Code::QuotaThrottle, quota_throttle::judge),
+    rule(Code::AffinityConfined, affinity_confined::judge),
+    rule(Code::SyncEveryStep, sync_every_step::judge),
+    rule(Code::LaunchBound, launch_bound::judge),
+    rule(Code::HostSerial, host_serial::judge),
+    rule(Code::H2dPageable, h2d_pageable::judge),
+    rule(Code::AllocChurn, alloc_churn::judge),
 ];
 
 fn evidence(tool: &str, fact: String) -> Evidence {

@@ -7,7 +7,7 @@
 //! Thresholds: CASES K01, measured there at 4.05, 0.81 and 0.75 to 0.99.
 
 use super::{Outcome, cheaper_batches, data_source, evidence, ruled_out};
-use crate::case::{Case, LOADER_WAITS, WORTH_NAMING};
+use crate::case::{Case, LOADER_WAITS, Shortage, WORTH_NAMING};
 use crate::features::Part;
 use crate::output::{Advice, Code, Confidence, Finding, Gain};
 use crate::text::{count, duration, percent};
@@ -36,6 +36,12 @@ pub(crate) fn judge(case: &Case<'_>) -> Outcome {
         ));
     }
     let contention = case.contention;
+    if case.shortage() == Shortage::Mask {
+        return Outcome::DoesNotHold(
+            "while its threads waited for a CPU, those outside its affinity mask were idle"
+                .to_owned(),
+        );
+    }
     if contention.job_share < JOB_SHARE {
         return Outcome::DoesNotHold(format!(
             "while the job's threads waited for a CPU, the job itself used only {} of them",

@@ -1,0 +1,120 @@
+//! When new loader workers were started while the job ran.
+
+use super::budget::Job;
+use super::cpu::Life;
+use super::timeline::Waker;
+use std::collections::HashMap;
+
+/// The starts of new workers, in order: each from the feeder's last CUDA call before a worker was
+/// forked to the next work that it gave the GPU, once one of the new workers had handed something
+/// over. Workers that were forked in one such time are one start. One that had begun before the
+/// feeder gave the GPU any work is the start of the job and no new one.
+pub(super) fn starts(job: &Job, lives: &[Life]) -> Vec<(i64, i64)> {
+    let Some(feeder) = job.threads.get(&job.feeder_tid) else {
+        return Vec::new();
+    };
+    let relevant: Vec<_> = feeder
+        .calls()
+        .iter()
+        .filter(|call| !call.kind.is_aside())
+        .collect();
+    let handed_over = first_handovers(job);
+    let mut starts: Vec<(i64, i64)> = Vec::new();
+    let mut births: Vec<&Life> = lives
+        .iter()
+        .filter(|life| job.loaders.contains(&life.pid))
+        .collect();
+    births.sort_by_key(|life| life.born_ns);
+    for life in births {
+        let before = relevant.partition_point(|call| call.start_ns <= life.born_ns);
+        let Some(last) = before.checked_sub(1).map(|index| relevant[index]) else {
+            continue;
+        };
+        let from_ns = last.end_ns.min(life.born_ns);
+        let handed_ns = handed_over.get(&life.pid).copied().unwrap_or(life.born_ns);
+        let to_ns = relevant[before..]
+            .iter()
+            .find(|call| call.start_ns >= handed_ns && call.kind.enqueues())
+            .map_or(i64::MAX, |call| call.start_ns);
+        match starts.last_mut() {
+            Some((_, end)) if from_ns < *end => *end = (*end).min(to_ns),
+            _ => starts.push((from_ns, to_ns)),
+        }
+    }
+    starts
+}
+
+/// When each loader first woke a thread of the feeder's process.
+fn first_handovers(job: &Job) -> HashMap<i32, i64> {
+    let mut first: HashMap<i32, i64> = HashMap::new();
+    for timeline in job.threads.values().filter(|t| t.pid() == job.feeder_pid) {
+        for wait in timeline.waits() {
+            if let Waker::Thread { pid, .. } = wait.waker
+                && job.loaders.contains(&pid)
+            {
+                let at = first.entry(pid).or_insert(wait.woken_ns);
+                *at = (*at).min(wait.woken_ns);
+            }
+        }
+    }
+    first
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::call_kind::CallKind;
+    use crate::features::timeline::{Blocked, Call, Timeline, Wait};
+
+    const MS: i64 = 1_000_000;
+
+    fn call(at_ms: i64, kind: CallKind) -> Call {
+        Call {
+            start_ns: at_ms * MS,
+            end_ns: at_ms * MS + 1_000,
+            kind,
+            bytes: 0,
+            failed: false,
+        }
+    }
+
+    fn wake(at_ms: i64, pid: i32) -> Wait {
+        Wait {
+            start_ns: (at_ms - 1) * MS,
+            woken_ns: at_ms * MS,
+            end_ns: at_ms * MS,
+            blocked: Blocked::Sleeping,
+            waker: Waker::Thread { tid: pid, pid },
+        }
+    }
+
+    #[test]
+    fn workers_forked_before_one_batch_are_one_start() {
+        // Two workers before the job's first launch, two at 100 ms, one at 200 ms.
+        let mut calls = vec![call(20, CallKind::Launch), call(90, CallKind::Sync)];
+        calls.extend([call(105, CallKind::OtherWork), call(150, CallKind::Launch)]);
+        calls.extend([call(195, CallKind::Sync), call(230, CallKind::Launch)]);
+        let feeder = Timeline::new(1, vec![wake(140, 12), wake(145, 13)], calls);
+        let job = Job {
+            threads: HashMap::from([(1, feeder)]),
+            feeder_pid: 1,
+            feeder_tid: 1,
+            loaders: (10..15).collect(),
+            ..Job::default()
+        };
+        let born = [(10, 5), (11, 6), (12, 100), (13, 102), (14, 200)];
+        let lives = born.map(|(pid, ms)| Life {
+            pid,
+            born_ns: ms * MS,
+            ended_ns: i64::MAX,
+        });
+        assert_eq!(
+            starts(&job, &lives),
+            [
+                // Not to 105 ms: no worker had anything to hand over yet.
+                (90 * MS + 1_000, 150 * MS),
+                (195 * MS + 1_000, 230 * MS)
+            ]
+        );
+    }
+}
