@@ -4,50 +4,143 @@
 use crate::others::Others;
 use crate::{program, repository, stderr};
 use serde_json::Value;
+use std::ffi::OsString;
+use std::os::unix::process::CommandExt;
 use std::path::Path;
-use std::process::{Command, Output, Stdio};
+use std::process::{Child, Command, Output, Stdio};
 
 /// The most of a budget that may remain unknown.
 const UNKNOWN_MAX: f64 = 0.05;
 
-/// CPUs that others may use while a scenario runs. Its job is made for two CPUs of its own: where others
+/// CPUs that others may use while a scenario runs. Its job is made for CPUs of its own: where others
 /// take more than this, its bottleneck may be another one than was built into it.
 const OTHERS_CPUS_MAX: f64 = 0.25;
 
 /// Rounding of the shares in an answer, summed over a budget.
 const ROUNDING: f64 = 0.005;
 
-/// A job, and the code of the verdict that is true of it.
+/// A job, and what is true of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Scenario {
-    /// Its name in `scenarios.py`.
+    /// Its name in the script.
     pub name: &'static str,
-    /// The verdict.
-    pub expected: &'static str,
+    /// The codes of the causes that were built into it, the costliest first: it is the verdict.
+    pub expected: &'static [&'static str],
     /// The job itself, for a reader of the table.
     pub what: &'static str,
+    /// The script that holds it, in `tests/workloads`.
+    script: &'static str,
+    /// Something outside the job burdens it.
+    outside: bool,
 }
 
-const fn scenario(name: &'static str, expected: &'static str, what: &'static str) -> Scenario {
+const fn scenario(
+    name: &'static str,
+    expected: &'static [&'static str],
+    what: &'static str,
+) -> Scenario {
     Scenario {
         name,
         expected,
         what,
+        script: "scenarios.py",
+        outside: false,
     }
 }
 
-/// All scenarios. G6 and R4 are of kinds that no rule knows: there the verdict is that the cause is on the
-/// host and not explained.
-pub const ALL: [Scenario; 9] = [
-    scenario("G1", "WORKER_OVERSUB", "8 computing workers on 2 CPUs"),
-    scenario("G2", "LOADER_CPU_BOUND", "1 worker that cannot keep up"),
-    scenario("G3", "LOADER_IPC_INMEM", "tiny batches handed over"),
-    scenario("G6", "HOST_UNEXPLAINED", "random reads from disk"),
-    scenario("G10", "HEALTHY_GPU_BOUND", "workers that keep up"),
-    scenario("G11", "HEALTHY_GPU_BOUND", "full launch queue, no sync"),
-    scenario("G12", "IDLE", "context without work"),
-    scenario("R4", "HOST_UNEXPLAINED", "main thread computes"),
-    scenario("R5", "LOADER_CPU_BOUND", "main thread prepares batches"),
+const fn blind(
+    name: &'static str,
+    expected: &'static [&'static str],
+    what: &'static str,
+) -> Scenario {
+    Scenario {
+        script: "blind.py",
+        ..scenario(name, expected, what)
+    }
+}
+
+const fn burdened(scenario: Scenario) -> Scenario {
+    Scenario {
+        outside: true,
+        ..scenario
+    }
+}
+
+/// All scenarios that were known when the rules were written. G6 is of a kind that no rule knows: there
+/// the verdict is that the cause is on the host and not explained.
+pub const ALL: [Scenario; 18] = [
+    scenario("G1", &["WORKER_OVERSUB"], "4 computing workers per CPU"),
+    scenario("G2", &["LOADER_CPU_BOUND"], "1 worker that cannot keep up"),
+    scenario("G3", &["LOADER_IPC_INMEM"], "tiny batches handed over"),
+    scenario("G4", &["WORKER_RESPAWN"], "new workers every 6 batches"),
+    scenario(
+        "G5",
+        &["QUOTA_THROTTLE"],
+        "2 workers under a quota of 0.5 CPUs",
+    ),
+    scenario("G6", &["HOST_UNEXPLAINED"], "random reads from disk"),
+    scenario(
+        "G7",
+        &["SYNC_EVERY_STEP"],
+        "a value read back after each kernel",
+    ),
+    scenario(
+        "G8",
+        &["LAUNCH_BOUND"],
+        "kernels as short as their launches",
+    ),
+    burdened(scenario(
+        "G9",
+        &["EXTERNAL_CONTENTION"],
+        "others fill the CPUs",
+    )),
+    scenario("G10", &["HEALTHY_GPU_BOUND"], "workers that keep up"),
+    scenario("G11", &["HEALTHY_GPU_BOUND"], "full launch queue, no sync"),
+    scenario("G12", &["IDLE"], "context without work"),
+    scenario(
+        "MASK",
+        &["AFFINITY_CONFINED"],
+        "3 workers on the 1 CPU of a mask",
+    ),
+    scenario("R1", &["ALLOC_CHURN"], "allocates and frees in each step"),
+    scenario("R2", &["H2D_PAGEABLE"], "large copies from pageable memory"),
+    scenario("R3", &["HEALTHY_GPU_BOUND"], "the same from pinned memory"),
+    scenario("R4", &["HOST_SERIAL"], "main thread computes"),
+    scenario("R5", &["LOADER_CPU_BOUND"], "main thread prepares batches"),
+];
+
+/// Scenarios that were written from the names of the kinds alone, without sight of the rules.
+pub const BLIND: [Scenario; 6] = [
+    blind(
+        "B1",
+        &["LOADER_IPC_INMEM", "H2D_PAGEABLE"],
+        "ranking model, features in memory",
+    ),
+    blind(
+        "B2",
+        &["HEALTHY_GPU_BOUND"],
+        "fine-tuning of a language model",
+    ),
+    burdened(blind(
+        "B3",
+        &["EXTERNAL_CONTENTION"],
+        "video classification beside a build",
+    )),
+    blind(
+        "B4",
+        &["LAUNCH_BOUND"],
+        "text generation with small kernels",
+    ),
+    blind(
+        "B5",
+        &["HOST_SERIAL", "ALLOC_CHURN"],
+        "detection, boxes matched on the host",
+    ),
+    blind(
+        "B6",
+        &["WORKER_RESPAWN"],
+        "few-shot learning in short epochs",
+    ),
 ];
 
 /// How a scenario is run.
@@ -57,13 +150,23 @@ pub struct Variant {
     pub scale: f64,
     /// The name that its workers give themselves.
     pub worker_name: &'static str,
+    /// Whether a compiler works beside it.
+    pub loaded: bool,
 }
 
 /// As the scenarios were designed.
 pub const STANDARD: Variant = Variant {
     scale: 1.0,
     worker_name: "pt_data_worker",
+    loaded: false,
 };
+
+impl Scenario {
+    /// Whether its durations can be scaled and its workers named.
+    pub fn has_variants(&self) -> bool {
+        self.script == "scenarios.py"
+    }
+}
 
 /// What the diagnosis said of a recorded scenario.
 #[derive(Debug)]
@@ -83,20 +186,22 @@ pub struct Outcome {
 pub fn record_and_diagnose(scenario: Scenario, variant: Variant, folder: &Path) -> Outcome {
     let traces = tempfile::tempdir_in(folder).expect("a folder for the recording");
     let trace = traces.path().join("trace.duckdb");
-    let script = repository().join("tests/workloads/scenarios.py");
-    let mut job = vec!["python3".into(), script.into_os_string()];
-    job.push(scenario.name.into());
+    let script = repository().join("tests/workloads").join(scenario.script);
+    let job: Vec<OsString> = vec!["python3".into(), script.into(), scenario.name.into()];
+    let mut options: Vec<OsString> = Vec::new();
     if scenario.name == "G6" {
         let file = folder.join("600-mib");
-        job.extend(["--file".into(), file.clone().into_os_string()]);
+        options.extend(["--file".into(), file.clone().into_os_string()]);
         if !file.exists() {
             let mut prepare = Command::new(&job[0]);
-            succeed(prepare.args(&job[1..]).arg("--prepare"));
+            succeed(prepare.args(&job[1..]).args(&options).arg("--prepare"));
         }
     }
-    job.extend(["--scale".into(), variant.scale.to_string().into()]);
-    job.extend(["--worker-name".into(), variant.worker_name.into()]);
-    job.extend([
+    if scenario.has_variants() {
+        options.extend(["--scale".into(), variant.scale.to_string().into()]);
+        options.extend(["--worker-name".into(), variant.worker_name.into()]);
+    }
+    options.extend([
         "--cudart".into(),
         ingero_testkit::cudart::stand_in().into_os_string(),
     ]);
@@ -104,7 +209,16 @@ pub fn record_and_diagnose(scenario: Scenario, variant: Variant, folder: &Path) 
     let mut record = Command::new(program("ingero-capture"));
     record.args(["record", "-o"]).arg(&trace).arg("--");
     let others = Others::watch();
-    succeed(record.args(&job));
+    let outside = scenario.outside.then(|| {
+        let mut outside = Command::new(&job[0]);
+        Beside::start(outside.args(&job[1..]).arg("--outside"))
+    });
+    let load = variant.loaded.then(|| {
+        let mut compiler = Command::new("sh");
+        Beside::start(compiler.args(["-c", COMPILER]).current_dir(traces.path()))
+    });
+    succeed(record.args(&job).args(&options));
+    drop((outside, load));
     let others_cpus = others.cpus();
     let mut ask = Command::new(program("ingero-mcp"));
     ask.arg("--db").arg(&trace);
@@ -114,6 +228,33 @@ pub fn record_and_diagnose(scenario: Scenario, variant: Variant, folder: &Path) 
         variant,
         answer: serde_json::from_slice(&answer.stdout).expect("the answer is JSON"),
         others_cpus,
+    }
+}
+
+/// Compiles a file again and again, as a build beside the job does.
+const COMPILER: &str =
+    "seq 2000 | sed 's/.*/int f&(int x) { return x % 7 ? x * & + f&(x - 1) : 0; }/' > load.c
+while :; do cc -O2 -c load.c -o load.o || exit 1; done";
+
+/// A process that runs beside the job, with all that it starts, until this is dropped.
+struct Beside(Child);
+
+impl Beside {
+    fn start(command: &mut Command) -> Self {
+        let command = command.stdin(Stdio::null()).process_group(0);
+        let child = command
+            .spawn()
+            .unwrap_or_else(|error| panic!("{command:?}: {error}"));
+        Self(child)
+    }
+}
+
+impl Drop for Beside {
+    fn drop(&mut self) {
+        let group = format!("-{}", self.0.id());
+        // It may have ended by itself; then there is nothing to stop.
+        let _ = Command::new("kill").args(["-KILL", "--", &group]).output();
+        let _ = self.0.wait();
     }
 }
 
@@ -139,8 +280,11 @@ impl Outcome {
 
     /// Share of the wall time that the finding of the verdict explains, 0 to 1; `None` without one.
     pub fn share(&self) -> Option<f64> {
-        let finding = self.findings().find(|f| f["code"] == self.code())?;
-        finding["share"].as_f64()
+        self.share_of(self.code())
+    }
+
+    fn share_of(&self, code: &str) -> Option<f64> {
+        self.findings().find(|f| f["code"] == code)?["share"].as_f64()
     }
 
     /// Share of one part of the budget, 0 to 1; a part that is not listed is 0.
@@ -167,18 +311,25 @@ impl Outcome {
 
     /// Whether the job had its CPUs for itself, so that its bottleneck is the one that was built into it.
     pub fn undisturbed(&self) -> bool {
-        self.others_cpus <= OTHERS_CPUS_MAX
+        self.scenario.outside || self.others_cpus <= OTHERS_CPUS_MAX
     }
 
     /// Everything about the answer that is not as it has to be.
     pub fn faults(&self) -> Vec<String> {
         let mut faults = Vec::new();
-        if self.code() != self.scenario.expected {
-            let expected = self.scenario.expected;
+        let [expected, besides @ ..] = self.scenario.expected else {
+            unreachable!("every scenario has a verdict")
+        };
+        if self.code() != *expected {
             faults.push(format!("the verdict is {}, not {expected}", self.code()));
         }
+        for cause in besides {
+            if self.share_of(cause).is_none() {
+                faults.push(format!("{cause} is not found"));
+            }
+        }
         // Without launches there is no feeder whose time could be divided.
-        if self.scenario.expected != "IDLE" {
+        if *expected != "IDLE" {
             let sum: f64 = self.budget().map(|(_, share)| share).sum();
             if (sum - 1.0).abs() > ROUNDING {
                 faults.push(format!("the budget sums to {sum:.3}, not 1"));
@@ -203,7 +354,7 @@ impl Outcome {
 /// The outcomes as a table in Markdown.
 pub fn table(outcomes: &[Outcome]) -> String {
     let mut table = String::from(
-        "| scenario | job | durations | workers named | expected | verdict | share | confidence | unknown | CPUs of others | |\n\
+        "| scenario | job | run | expected | verdict | share | confidence | besides | unknown | CPUs of others | |\n\
          | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |\n",
     );
     for outcome in outcomes {
@@ -211,6 +362,7 @@ pub fn table(outcomes: &[Outcome]) -> String {
             name,
             expected,
             what,
+            ..
         } = outcome.scenario;
         let share = outcome
             .share()
@@ -219,6 +371,14 @@ pub fn table(outcomes: &[Outcome]) -> String {
             Value::String(text) => text.clone(),
             other => other.to_string(),
         };
+        let besides: Vec<String> = outcome
+            .findings()
+            .filter(|finding| finding["code"] != outcome.code())
+            .map(|finding| {
+                let code = finding["code"].as_str().unwrap_or("none");
+                format!("{code} {:.2}", finding["share"].as_f64().unwrap_or(0.0))
+            })
+            .collect();
         let faults = outcome.faults();
         let result = if faults.is_empty() {
             "ok".to_owned()
@@ -226,15 +386,29 @@ pub fn table(outcomes: &[Outcome]) -> String {
             faults.join("; ")
         };
         table += &format!(
-            "| {name} | {what} | x{} | {} | {expected} | {} | {share} | {confidence} | {:.3} | {:.2} | {result} |\n",
-            outcome.variant.scale,
-            outcome.variant.worker_name,
+            "| {name} | {what} | {} | {} | {} | {share} | {confidence} | {} | {:.3} | {:.2} | {result} |\n",
+            outcome.variant.in_words(outcome.scenario),
+            expected.join(", "),
             outcome.code(),
+            besides.join(", "),
             outcome.part("unknown"),
             outcome.others_cpus,
         );
     }
     table
+}
+
+impl Variant {
+    fn in_words(&self, scenario: Scenario) -> String {
+        let mut words = Vec::new();
+        if scenario.has_variants() {
+            words.push(format!("x{} {}", self.scale, self.worker_name));
+        }
+        if self.loaded {
+            words.push("beside a compiler".to_owned());
+        }
+        words.join(", ")
+    }
 }
 
 #[cfg(test)]
@@ -312,7 +486,7 @@ mod tests {
             "without advice",
         );
         one(
-            "R4",
+            "G6",
             "HOST_UNEXPLAINED",
             [1.0, 0.0],
             json!(["x"]),

@@ -6,7 +6,7 @@ use serde_json::Value;
 
 /// The recordings in `fixtures/`, and what a careful engineer concludes from them.
 const VERDICTS: [(&str, &str); 3] = [
-    ("direct", "HOST_UNEXPLAINED"),
+    ("direct", "H2D_PAGEABLE"),
     ("workers0", "LOADER_CPU_BOUND"),
     ("workers4", "LOADER_CPU_BOUND"),
 ];

@@ -48,8 +48,33 @@ fn g3_data_in_memory() {
 }
 
 #[test]
+fn g4_workers_started_anew() {
+    check("G4");
+}
+
+#[test]
+fn g5_quota() {
+    check("G5");
+}
+
+#[test]
 fn g6_reads_from_disk_are_not_explained_yet() {
     check("G6");
+}
+
+#[test]
+fn g7_reads_back_after_each_kernel() {
+    check("G7");
+}
+
+#[test]
+fn g8_small_kernels() {
+    check("G8");
+}
+
+#[test]
+fn g9_neighbours_on_the_cpus() {
+    check("G9");
 }
 
 #[test]
@@ -65,6 +90,26 @@ fn g11_gpu_bound_without_sync() {
 #[test]
 fn g12_idle() {
     check("G12");
+}
+
+#[test]
+fn mask_of_one_cpu() {
+    check("MASK");
+}
+
+#[test]
+fn r1_allocates_in_each_step() {
+    check("R1");
+}
+
+#[test]
+fn r2_pageable_copies() {
+    check("R2");
+}
+
+#[test]
+fn r3_pinned_copies() {
+    check("R3");
 }
 
 #[test]
