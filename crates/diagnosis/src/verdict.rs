@@ -175,9 +175,9 @@ fn hide_behind_the_loader(findings: &mut [Finding]) {
     for advice in own.flat_map(|finding| &mut finding.advice) {
         if let Some(gain) = &mut advice.expected_speedup {
             gain.low = 1.0;
-            advice.check.push_str(
-                "; it shows in the speed only once the loader keeps up, as the feeder waits for it otherwise",
-            );
+            advice
+                .check
+                .push_str("; the job gets faster only once the loader keeps up");
         }
     }
 }

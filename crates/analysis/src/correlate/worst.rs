@@ -211,11 +211,7 @@ mod tests {
         let sync = "cudaStreamSynchronize".to_owned();
         assert_eq!(
             waits,
-            [
-                (19, sync.clone()),
-                (9, sync),
-                (4, "cudaMemcpy".to_owned())
-            ]
+            [(19, sync.clone()), (9, sync), (4, "cudaMemcpy".to_owned())]
         );
         assert_eq!(
             found(Worst::Wait, 4, (0, 200)).unwrap_err(),

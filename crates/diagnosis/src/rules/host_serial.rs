@@ -94,12 +94,12 @@ pub(crate) fn judge(case: &Case<'_>) -> Outcome {
             ),
         ],
         advice: vec![Advice {
-            change: "find out what the main thread computes between the GPU calls (py-spy record --pid, or a profiler), and move it off that thread, vectorize it, or do it less often".to_owned(),
+            change: "find out what the main thread computes between the GPU calls, and move it off that thread, vectorize it, or do it less often".to_owned(),
             why: format!(
-                "it takes {} of every step, on one thread, while the GPU waits; which code it is, this recording cannot show",
+                "it takes {} of every step, on one thread; which code it is, this recording cannot show",
                 duration(cost_s / steps)
             ),
-            snippet: Some(format!("py-spy record --pid {} --duration 20 -o profile.svg", case.feeder.pid)),
+            snippet: Some(format!("py-spy record --pid {}", case.feeder.pid)),
             expected_speedup: Some(Gain::up_to(share)),
             check: "host_compute must shrink in the budget".to_owned(),
         }],

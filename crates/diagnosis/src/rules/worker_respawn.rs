@@ -88,7 +88,7 @@ pub(crate) fn judge(case: &Case<'_>) -> Outcome {
                     "each start costs {}, and the workers of one start can serve all epochs",
                     duration(cost_s / starts)
                 ),
-                snippet: Some("DataLoader(..., persistent_workers=True), made once before the loop over the epochs".to_owned()),
+                snippet: Some("DataLoader(..., persistent_workers=True), made once".to_owned()),
                 expected_speedup: Some(Gain::of(share)),
                 check: "fork_timeline must show one generation of workers".to_owned(),
             },

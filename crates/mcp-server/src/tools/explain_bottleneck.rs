@@ -41,6 +41,10 @@ struct Arguments {
     #[serde(default)]
     #[schemars(with = "Option<u32>")]
     pid: Lenient,
+    /// The code of a finding to show in full, e.g. H2D_PAGEABLE. Default: the costliest; the
+    /// others come with their first evidence and advice only.
+    #[serde(default)]
+    finding: Option<String>,
 }
 
 #[derive(Debug, Serialize, JsonSchema)]
@@ -87,8 +91,52 @@ fn answer(session: &Session, arguments: Arguments) -> Result<Answer, ToolError> 
         let roles = session.roles(&asked.info)?;
         feeds_a_gpu(&roles, pid)?;
     }
+    let mut diagnosis = diagnose(session, asked.window, asked.pid)?;
+    shorten(&mut diagnosis, arguments.finding.as_deref())?;
     Ok(Answer {
-        diagnosis: diagnose(session, asked.window, asked.pid)?,
+        diagnosis,
         window: asked.window.into(),
     })
+}
+
+/// What to do next besides asking for the other findings.
+const NEXT_BESIDE_FINDINGS: usize = 1;
+
+/// Leaves one finding whole, so that an answer stays short however many causes there are.
+fn shorten(diagnosis: &mut Diagnosis, wanted: Option<&str>) -> Result<(), ToolError> {
+    let findings = &mut diagnosis.findings;
+    let codes: Vec<&str> = findings.iter().map(|f| f.code.name()).collect();
+    let whole = match wanted {
+        None => 0,
+        Some(wanted) => codes
+            .iter()
+            .position(|code| code.eq_ignore_ascii_case(wanted))
+            .ok_or_else(|| {
+                ToolError::Arguments(format!(
+                    "finding={wanted} is not found in this window: {}",
+                    match codes.first() {
+                        Some(first) => {
+                            format!("there are {}, e.g. finding={first}", codes.join(", "))
+                        }
+                        None => "there is no finding, so leave it out".to_owned(),
+                    }
+                ))
+            })?,
+    };
+    for (index, finding) in findings.iter_mut().enumerate() {
+        if index != whole {
+            finding.evidence.truncate(1);
+            finding.advice.truncate(1);
+            finding.ruled_out.clear();
+            finding.would_not_help.clear();
+        }
+    }
+    if findings.len() > 1 {
+        diagnosis.next.truncate(NEXT_BESIDE_FINDINGS);
+        diagnosis.next.insert(
+            0,
+            "ask again with finding=CODE for all evidence and advice of another finding".to_owned(),
+        );
+    }
+    Ok(())
 }
