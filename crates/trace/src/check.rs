@@ -3,6 +3,7 @@
 use crate::escape_glob;
 use crate::open_error::first_line;
 use crate::schema::columns_of;
+use crate::views::{column_names, value};
 use duckdb::{Connection, params};
 use std::path::Path;
 
@@ -19,8 +20,11 @@ pub(crate) fn problem(
     table: &str,
     path: &Path,
 ) -> duckdb::Result<Option<String>> {
-    let read = connection.query_row(&question(table), params![escape_glob(path)], |row| {
-        Ok((row.get(0)?, row.get(1)?))
+    let path = escape_glob(path);
+    let read = column_names(connection, SEGMENT, params![path]).and_then(|present| {
+        connection.query_row(&question(table, &present), params![path], |row| {
+            Ok((row.get(0)?, row.get(1)?))
+        })
     });
     match read {
         Ok((false, false)) => Ok(None),
@@ -31,16 +35,16 @@ pub(crate) fn problem(
     }
 }
 
+/// The segment that is a statement's only parameter.
+const SEGMENT: &str = "read_parquet([?], union_by_name = true)";
+
 /// Reads every value as its type: whether a value is missing that must be there, and whether a
 /// time or count is larger than any can be. What a job hands to CUDA may be any number; those
 /// columns are nullable.
-fn question(table: &str) -> String {
+fn question(table: &str, present: &[String]) -> String {
     let (mut missing, mut out_of_range, mut read) = (Vec::new(), Vec::new(), Vec::new());
     for column in columns_of(table) {
-        let (name, value) = (
-            &column.name,
-            format!("{}::{}", column.name, column.data_type),
-        );
+        let (name, value) = (&column.name, value(&column, present));
         if !column.nullable {
             missing.push(format!("{name} IS NULL"));
             if column.data_type == "BIGINT" {
@@ -50,8 +54,7 @@ fn question(table: &str) -> String {
         read.push(format!("max({value})"));
     }
     format!(
-        "SELECT coalesce(bool_or({}), false), coalesce(bool_or({}), false), {}
-         FROM read_parquet([?], union_by_name = true)",
+        "SELECT coalesce(bool_or({}), false), coalesce(bool_or({}), false), {} FROM {SEGMENT}",
         missing.join(" OR "),
         out_of_range.join(" OR "),
         read.join(", ")

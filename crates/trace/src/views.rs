@@ -1,9 +1,9 @@
 //! The views that a reader's statements see, and the lock that keeps them inside the trace.
 
 use crate::open_error::OpenError;
-use crate::schema::{columns_of, tables};
+use crate::schema::{ColumnDoc, columns_of, tables};
 use crate::{escape_glob, sql_quote};
-use duckdb::{Connection, params};
+use duckdb::{Connection, Params, params};
 use std::path::Path;
 
 pub(crate) fn attach(connection: &Connection, path: &Path) -> Result<(), OpenError> {
@@ -27,11 +27,34 @@ pub(crate) fn is_base_table(connection: &Connection, table: &str) -> duckdb::Res
     )
 }
 
-/// The columns of a view, cast to what the DDL says, so that a foreign type fails here.
-fn select_list(table: &str) -> String {
+/// The names of the columns of what a table is read from.
+pub(crate) fn column_names(
+    connection: &Connection,
+    from: &str,
+    parameters: impl Params,
+) -> duckdb::Result<Vec<String>> {
+    let mut statement = connection.prepare(&format!("SELECT * FROM {from} LIMIT 0"))?;
+    drop(statement.query(parameters)?);
+    Ok(statement.column_names())
+}
+
+/// The value of a column where the columns `present` are: cast to what the DDL says, so that a foreign
+/// type fails here. A column that may be NULL is NULL in a trace from before there was such a column.
+pub(crate) fn value(column: &ColumnDoc, present: &[String]) -> String {
+    let ColumnDoc {
+        name, data_type, ..
+    } = column;
+    if column.nullable && !present.contains(name) {
+        return format!("NULL::{data_type}");
+    }
+    format!("{name}::{data_type}")
+}
+
+/// The columns of a view.
+fn select_list(table: &str, present: &[String]) -> String {
     let columns: Vec<String> = columns_of(table)
         .iter()
-        .map(|column| format!("{0}::{1} AS {0}", column.name, column.data_type))
+        .map(|column| format!("{} AS {}", value(column, present), column.name))
         .collect();
     columns.join(", ")
 }
@@ -53,8 +76,11 @@ pub(crate) fn define_segment_view(
     folder: &Path,
     names: &[String],
 ) -> duckdb::Result<()> {
-    let rows = if names.is_empty() {
-        format!("empty.{table}")
+    let files = format!("getvariable('{table}_files')");
+    let (rows, present) = if names.is_empty() {
+        let rows = format!("empty.{table}");
+        let present = column_names(connection, &rows, [])?;
+        (rows, present)
     } else {
         connection.execute(
             &format!(
@@ -63,11 +89,16 @@ pub(crate) fn define_segment_view(
             ),
             params![names.join("/"), format!("{}/", escape_glob(folder))],
         )?;
-        format!("read_parquet(getvariable('{table}_files'), union_by_name = true)")
+        // All were written by one recorder.
+        let present = column_names(connection, &format!("read_parquet({files}[1])"), [])?;
+        (
+            format!("read_parquet({files}, union_by_name = true)"),
+            present,
+        )
     };
     connection.execute_batch(&format!(
         "CREATE OR REPLACE VIEW {table} AS SELECT {} FROM {rows};",
-        select_list(table)
+        select_list(table, &present)
     ))
 }
 
@@ -79,11 +110,14 @@ pub(crate) fn define_packed_views(connection: &Connection, path: &Path) -> Resul
                 why: format!("it has no table {table}"),
             });
         }
-        connection
-            .execute_batch(&format!(
-                "CREATE VIEW {table} AS SELECT {} FROM packed.main.{table};",
-                select_list(table)
-            ))
+        let rows = format!("packed.main.{table}");
+        column_names(connection, &rows, [])
+            .and_then(|present| {
+                connection.execute_batch(&format!(
+                    "CREATE VIEW {table} AS SELECT {} FROM {rows};",
+                    select_list(table, &present)
+                ))
+            })
             .map_err(|source| OpenError::NotATrace {
                 path: path.to_owned(),
                 why: format!("its table {table} has other columns ({source})"),

@@ -235,11 +235,12 @@ fn a_table_whose_only_segment_is_damaged_is_empty() {
     assert_eq!(trace.caveats().len(), 1);
 }
 
-/// Rewrites the only full segment of `cpu_time` with `columns` replaced.
-fn replace(catalog: &Path, columns: &str) {
+/// Rewrites the only full segment of a table with other columns.
+fn rewrite(catalog: &Path, table: &str, columns: &str) {
     let segment = catalog
         .with_extension("events")
-        .join("cpu_time/00000000-00000003.parquet");
+        .join(table)
+        .join("00000000-00000003.parquet");
     let folder = tempfile::tempdir().unwrap();
     let plain = folder.path().join("plain.parquet");
     let replaced = folder.path().join("replaced.parquet");
@@ -247,7 +248,7 @@ fn replace(catalog: &Path, columns: &str) {
     Connection::open_in_memory()
         .and_then(|connection| {
             connection.execute_batch(&format!(
-                "COPY (SELECT * REPLACE ({columns}) FROM '{}') TO '{}' (FORMAT parquet);",
+                "COPY (SELECT {columns} FROM '{}') TO '{}' (FORMAT parquet);",
                 plain.display(),
                 replaced.display()
             ))
@@ -277,7 +278,7 @@ fn rows_that_cannot_be_are_set_aside_where_they_disturb() {
         ("'inf'::DOUBLE AS run_ns", "it cannot be read"),
     ] {
         let Recorded { _folder, catalog } = recorded();
-        replace(&catalog, columns);
+        rewrite(&catalog, "cpu_time", &format!("* REPLACE ({columns})"));
         let trace = Trace::open(&catalog).unwrap();
         assert!(runs(&trace).is_empty(), "{columns}");
         let caveats = trace.caveats();
@@ -286,6 +287,44 @@ fn rows_that_cannot_be_are_set_aside_where_they_disturb() {
             "{columns}: {caveats:?}"
         );
     }
+}
+
+#[test]
+fn a_column_that_came_later_is_unknown_in_an_older_trace() {
+    let Recorded { _folder, catalog } = recorded();
+    rewrite(&catalog, "off_cpu", "* EXCLUDE (waker_tid)");
+    let unknown = |path: &Path| -> i64 {
+        let sql = "SELECT count(*) FROM off_cpu WHERE waker_tid IS NULL";
+        let trace = Trace::open(path).unwrap();
+        trace
+            .query(|connection| connection.query_row(sql, [], |row| row.get(0)))
+            .unwrap()
+    };
+    assert_eq!(unknown(&catalog), 3);
+    let packed = catalog.with_file_name("packed.duckdb");
+    pack(&catalog, &packed).unwrap();
+    Connection::open(&packed)
+        .and_then(|packed| packed.execute_batch("ALTER TABLE off_cpu DROP COLUMN waker_tid"))
+        .unwrap();
+    assert_eq!(unknown(&packed), 3);
+    // Where another segment is damaged, this one is not taken for it.
+    rewrite(&catalog, "cpu_time", "* REPLACE ('much' AS run_ns)");
+    let trace = Trace::open(&catalog).unwrap();
+    assert!(runs(&trace).is_empty());
+    assert_eq!(trace.caveats().len(), 1, "{:?}", trace.caveats());
+    assert_eq!(unknown(&catalog), 3);
+    // A column that must be there is another matter.
+    rewrite(&catalog, "off_cpu", "* EXCLUDE (tid)");
+    let trace = Trace::open(&catalog).unwrap();
+    assert_eq!(
+        trace
+            .query(
+                |c| c.query_row("SELECT count(*) FROM off_cpu", [], |row| row
+                    .get::<_, i64>(0))
+            )
+            .unwrap(),
+        0
+    );
 }
 
 #[test]
