@@ -1,4 +1,5 @@
-//! The stand-in CUDA runtime of `crates/testkit/cudart` and the workloads that call it.
+//! The stand-ins for CUDA libraries (`crates/testkit/cudart`, `crates/testkit/cuda`) and the workloads
+//! that call them.
 
 use std::path::PathBuf;
 
@@ -9,8 +10,22 @@ use std::path::PathBuf;
 /// If it is not there.
 #[must_use]
 pub fn stand_in() -> PathBuf {
+    beside_the_test("libcudart.so")
+}
+
+/// The stand-in `libcuda.so`, which the one for the runtime calls where the environment variable
+/// `CUDART_DRIVER` names it.
+///
+/// # Panics
+/// If it is not there.
+#[must_use]
+pub fn driver_stand_in() -> PathBuf {
+    beside_the_test("libcuda.so")
+}
+
+fn beside_the_test(name: &str) -> PathBuf {
     let test_program = std::env::current_exe().unwrap();
-    let library = test_program.with_file_name("libcudart.so");
+    let library = test_program.with_file_name(name);
     assert!(library.exists(), "{} was not built", library.display());
     library
 }

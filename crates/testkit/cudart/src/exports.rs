@@ -1,25 +1,22 @@
 //! The exported functions, with the calling conventions of the real ones.
 
-use crate::{device, memory};
+use crate::driver::driver;
+use ingero_testkit_device::driver::{INVALID_VALUE, LaunchConfig as DriverLaunchConfig};
+use ingero_testkit_device::export;
 use std::ffi::{c_int, c_uint, c_void};
 
-const SUCCESS: c_int = 0;
-const INVALID_VALUE: c_int = 1;
-const MEMORY_ALLOCATION: c_int = 2;
 const INVALID_MEMCPY_DIRECTION: c_int = 21;
 
 const HOST_TO_HOST: c_int = 0;
 const HOST_TO_DEVICE: c_int = 1;
 const DEVICE_TO_HOST: c_int = 2;
 const DEVICE_TO_DEVICE: c_int = 3;
-
-const MALLOC_NS: u64 = 180_000;
-const FREE_NS: u64 = 120_000;
+const DEFAULT: c_int = 4;
 
 /// A grid or block; passed by value it takes two registers.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
-pub struct Dim3 {
+struct Dim3 {
     x: c_uint,
     y: c_uint,
     z: c_uint,
@@ -28,169 +25,229 @@ pub struct Dim3 {
 /// The start of `cudaLaunchConfig_t`.
 #[repr(C)]
 #[derive(Debug)]
-pub struct LaunchConfig {
+struct LaunchConfig {
     grid: Dim3,
     block: Dim3,
     shared_bytes: usize,
     stream: *mut c_void,
 }
 
-/// Exports each function under its name, with a first instruction `push %rbp`: the compiler's own
-/// functions start with anything. The jump leaves registers and stack as the caller made them.
-macro_rules! export {
-    ($(fn $name:ident($($argument:ident: $type:ty),*) $body:block)*) => {
+/// Defines each function and exports it under its name.
+macro_rules! functions {
+    ($(fn $name:ident($($argument:ident: $type:ty),* $(,)?) $body:block)*) => {
         mod inner {
             use super::*;
-            $(pub(super) extern "C" fn $name($($argument: $type),*) -> c_int {
-                device::ensure_context();
-                $body
-            })*
+            $(pub(super) extern "C" fn $name($($argument: $type),*) -> c_int $body)*
         }
-        $(
-            /// As in the CUDA runtime.
-            #[unsafe(no_mangle)]
-            #[unsafe(naked)]
-            pub extern "C" fn $name($($argument: $type),*) -> c_int {
-                core::arch::naked_asm!(
-                    "push rbp",
-                    "mov rbp, rsp",
-                    "pop rbp",
-                    "jmp {inner}",
-                    inner = sym inner::$name,
-                )
-            }
-        )*
+        export! { $($name => inner::$name,)* }
     };
 }
 
-export! {
+functions! {
     fn cudaMalloc(result: *mut usize, bytes: usize) {
-        device::burn(MALLOC_NS);
-        put(result, memory::device_address(bytes))
+        (driver().alloc)(result, bytes)
     }
 
-    fn cudaFree(_pointer: *mut c_void) {
-        device::drain();
-        device::burn(FREE_NS);
-        SUCCESS
+    fn cudaFree(pointer: usize) {
+        (driver().free)(pointer)
     }
 
-    fn cudaHostAlloc(result: *mut usize, bytes: usize, _flags: c_uint) {
-        put(result, memory::allocate_pinned(bytes).map(|start| start as usize))
+    fn cudaMallocAsync(result: *mut usize, bytes: usize, stream: *mut c_void) {
+        (driver().alloc_async)(result, bytes, stream)
+    }
+
+    fn cudaFreeAsync(pointer: usize, stream: *mut c_void) {
+        (driver().free_async)(pointer, stream)
+    }
+
+    fn cudaMallocManaged(result: *mut usize, bytes: usize, _flags: c_uint) {
+        (driver().alloc)(result, bytes)
+    }
+
+    fn cudaHostAlloc(result: *mut usize, bytes: usize, flags: c_uint) {
+        (driver().host_alloc)(result, bytes, flags)
+    }
+
+    fn cudaMallocHost(result: *mut usize, bytes: usize) {
+        (driver().host_alloc)(result, bytes, 0)
     }
 
     fn cudaFreeHost(pointer: *mut c_void) {
-        if pointer.is_null() || memory::free_pinned(pointer) { SUCCESS } else { INVALID_VALUE }
+        (driver().host_free)(pointer)
     }
 
-    fn cudaMemcpy(target: *mut c_void, source: *const c_void, bytes: usize, kind: c_int) {
-        let status = copy(target, source, bytes, kind);
-        device::drain();
-        status
+    fn cudaHostRegister(pointer: *mut c_void, bytes: usize, flags: c_uint) {
+        (driver().host_register)(pointer, bytes, flags)
     }
 
-    fn cudaMemcpyAsync(
-        target: *mut c_void,
-        source: *const c_void,
-        bytes: usize,
-        kind: c_int,
-        _stream: *mut c_void
-    ) {
+    fn cudaHostUnregister(pointer: *mut c_void) {
+        (driver().host_unregister)(pointer)
+    }
+
+    fn cudaMemcpy(target: usize, source: usize, bytes: usize, kind: c_int) {
         copy(target, source, bytes, kind)
     }
 
-    fn cudaMemsetAsync(_target: *mut c_void, _value: c_int, bytes: usize, _stream: *mut c_void) {
-        device::copy_direct(bytes);
-        SUCCESS
+    fn cudaMemcpyAsync(target: usize, source: usize, bytes: usize, kind: c_int, stream: *mut c_void) {
+        copy_async(target, source, bytes, kind, stream)
+    }
+
+    fn cudaMemcpy2D(
+        target: usize,
+        _target_pitch: usize,
+        source: usize,
+        _source_pitch: usize,
+        width: usize,
+        height: usize,
+        kind: c_int,
+    ) {
+        copy(target, source, width.saturating_mul(height), kind)
+    }
+
+    fn cudaMemcpy2DAsync(
+        target: usize,
+        _target_pitch: usize,
+        source: usize,
+        _source_pitch: usize,
+        width: usize,
+        height: usize,
+        kind: c_int,
+        stream: *mut c_void,
+    ) {
+        copy_async(target, source, width.saturating_mul(height), kind, stream)
+    }
+
+    fn cudaMemcpyPeerAsync(
+        target: usize,
+        _target_device: c_int,
+        source: usize,
+        _source_device: c_int,
+        bytes: usize,
+        stream: *mut c_void,
+    ) {
+        (driver().copy_on_device_async)(target, source, bytes, stream)
+    }
+
+    fn cudaMemset(target: usize, value: c_int, bytes: usize) {
+        (driver().set_8)(target, value as u8, bytes, std::ptr::null_mut())
+    }
+
+    fn cudaMemsetAsync(target: usize, value: c_int, bytes: usize, stream: *mut c_void) {
+        (driver().set_8)(target, value as u8, bytes, stream)
     }
 
     fn cudaLaunchKernel(
-        _function: *const c_void,
+        function: *const c_void,
         grid: Dim3,
-        _block: Dim3,
-        _arguments: *mut *mut c_void,
-        _shared_bytes: usize,
-        _stream: *mut c_void
+        block: Dim3,
+        arguments: *mut *mut c_void,
+        shared_bytes: usize,
+        stream: *mut c_void,
     ) {
-        device::launch(grid.x);
-        SUCCESS
+        launch(function, grid, block, arguments, shared_bytes, stream)
+    }
+
+    fn cudaLaunchCooperativeKernel(
+        function: *const c_void,
+        grid: Dim3,
+        block: Dim3,
+        arguments: *mut *mut c_void,
+        shared_bytes: usize,
+        stream: *mut c_void,
+    ) {
+        launch(function, grid, block, arguments, shared_bytes, stream)
     }
 
     fn cudaLaunchKernelExC(
         config: *const LaunchConfig,
-        _function: *const c_void,
-        _arguments: *mut *mut c_void
+        function: *const c_void,
+        arguments: *mut *mut c_void,
     ) {
         // SAFETY: the caller passes null or a valid configuration, as to the real function.
         let Some(config) = (unsafe { config.as_ref() }) else {
             return INVALID_VALUE;
         };
-        device::launch(config.grid.x);
-        SUCCESS
+        let config = DriverLaunchConfig {
+            grid: [config.grid.x, config.grid.y, config.grid.z],
+            block: [config.block.x, config.block.y, config.block.z],
+            shared_bytes: config.shared_bytes as c_uint,
+            stream: config.stream,
+        };
+        (driver().launch_ex)(&config, function, arguments, std::ptr::null_mut())
     }
 
-    fn cudaStreamSynchronize(_stream: *mut c_void) {
-        device::drain();
-        SUCCESS
+    fn cudaGraphLaunch(graph: usize, stream: *mut c_void) {
+        (driver().graph_launch)(graph, stream)
+    }
+
+    fn cudaStreamSynchronize(stream: *mut c_void) {
+        (driver().stream_synchronize)(stream)
     }
 
     fn cudaDeviceSynchronize() {
-        device::drain();
-        SUCCESS
+        (driver().synchronize)()
     }
 
     fn cudaEventCreate(result: *mut usize) {
-        put(result, Some(Box::into_raw(Box::new(0_u64)) as usize))
+        (driver().event_create)(result, 0)
     }
 
-    fn cudaEventRecord(event: *mut u64, _stream: *mut c_void) {
-        // SAFETY: the caller passes null or what cudaEventCreate gave, as to the real function.
-        let Some(event) = (unsafe { event.as_mut() }) else {
-            return INVALID_VALUE;
-        };
-        *event = device::queued_until_ns();
-        SUCCESS
+    fn cudaEventRecord(event: *mut u64, stream: *mut c_void) {
+        (driver().event_record)(event, stream)
     }
 
     fn cudaEventSynchronize(event: *const u64) {
-        // SAFETY: as in cudaEventRecord.
-        let Some(end_ns) = (unsafe { event.as_ref() }) else {
-            return INVALID_VALUE;
-        };
-        device::wait_until(*end_ns);
-        SUCCESS
+        (driver().event_synchronize)(event)
     }
 }
 
-/// Hands an address to the caller, or tells that there is none.
-fn put(result: *mut usize, address: Option<usize>) -> c_int {
-    // SAFETY: the caller passes null or a place for a pointer, as to the real functions.
-    let Some(result) = (unsafe { result.as_mut() }) else {
-        return INVALID_VALUE;
-    };
-    let Some(address) = address else {
-        return MEMORY_ALLOCATION;
-    };
-    *result = address;
-    SUCCESS
-}
-
-/// Spends the time of a copy. The host's side of it is the target or the source, by `kind`.
-fn copy(target: *const c_void, source: *const c_void, bytes: usize, kind: c_int) -> c_int {
-    let host = match kind {
-        HOST_TO_HOST => target,
-        HOST_TO_DEVICE => source,
-        DEVICE_TO_HOST => target,
-        DEVICE_TO_DEVICE => {
-            device::copy_direct(bytes);
-            return SUCCESS;
-        }
+fn copy(target: usize, source: usize, bytes: usize, kind: c_int) -> c_int {
+    let copy = match kind {
+        HOST_TO_HOST | DEFAULT => driver().copy,
+        HOST_TO_DEVICE => driver().copy_to_device,
+        DEVICE_TO_HOST => driver().copy_to_host,
+        DEVICE_TO_DEVICE => driver().copy_on_device,
         _ => return INVALID_MEMCPY_DIRECTION,
     };
-    if memory::is_pinned(host) {
-        device::copy_direct(bytes);
-    } else {
-        device::copy_pageable(bytes);
-    }
-    SUCCESS
+    copy(target, source, bytes)
+}
+
+fn copy_async(
+    target: usize,
+    source: usize,
+    bytes: usize,
+    kind: c_int,
+    stream: *mut c_void,
+) -> c_int {
+    let copy = match kind {
+        HOST_TO_HOST | DEFAULT => driver().copy_async,
+        HOST_TO_DEVICE => driver().copy_to_device_async,
+        DEVICE_TO_HOST => driver().copy_to_host_async,
+        DEVICE_TO_DEVICE => driver().copy_on_device_async,
+        _ => return INVALID_MEMCPY_DIRECTION,
+    };
+    copy(target, source, bytes, stream)
+}
+
+fn launch(
+    function: *const c_void,
+    grid: Dim3,
+    block: Dim3,
+    arguments: *mut *mut c_void,
+    shared_bytes: usize,
+    stream: *mut c_void,
+) -> c_int {
+    (driver().launch)(
+        function,
+        grid.x,
+        grid.y,
+        grid.z,
+        block.x,
+        block.y,
+        block.z,
+        shared_bytes as c_uint,
+        stream,
+        arguments,
+        std::ptr::null_mut(),
+    )
 }
