@@ -212,42 +212,39 @@ _Static_assert(sizeof(struct exec_event) == 1072, "exec_event");
 /* ---- CUDA ---- */
 
 enum cuda_limits {
-	CUDA_CALLS = 64,      /* entries of the map `cuda_layouts`, by call number */
-	CUDA_SELF_TEST = 63,  /* number of the recorder's own call: always recorded */
-	CUDA_NO_ARGUMENT = 255,
+	CUDA_CALLS = 128,      /* entries of the map `cuda_layouts`, by call number */
+	CUDA_SELF_TEST = 127,  /* number of the recorder's own calls: always recorded */
+	CUDA_MOST_NESTED = 1000, /* calls that are believed to lie in another one */
 };
 
-/* How a call passes its stream; an argument's number means the register. */
-enum cuda_stream_place {
-	CUDA_STREAM_STACK = 100,        /* plus the number of the 8-byte slot after the return address */
-	CUDA_STREAM_LAUNCH_CONFIG = 200, /* in the struct that argument 0 points to */
+/* Where a call passes a value; a number below these is that of an argument in a register. */
+enum cuda_place {
+	CUDA_ON_STACK = 100,         /* plus the number of the 8-byte slot after the return address */
+	CUDA_IN_LAUNCH_CONFIG = 200, /* the stream, in the struct that argument 0 points to */
+	CUDA_NOWHERE = 255,
 };
 
-/* Value of the map `cuda_layouts`: where a call's arguments lie. */
+/* Value of the map `cuda_layouts`: where a call passes what, by enum cuda_place. */
 struct cuda_layout {
-	__u8 bytes_argument;
-	__u8 direction_argument;
-	__u8 stream_place; /* argument, or see enum cuda_stream_place */
-	__u8 reserved;
+	__u8 bytes_place; /* of one row, where there are rows */
+	__u8 rows_place;
+	__u8 direction_place;
+	__u8 stream_place;
 };
 _Static_assert(sizeof(struct cuda_layout) == 4, "cuda_layout");
 
-/* Key of the map `cuda_open`: calls nest (runtime, driver), so the thread alone is not enough. */
-struct cuda_call_key {
-	__u32 tid;
-	__u32 call;
-};
-_Static_assert(sizeof(struct cuda_call_key) == 8, "cuda_call_key");
-
-/* Value of the map `cuda_open`: a call in flight. */
+/* Value of the map `cuda_open`, by tid: the outermost call that the thread is in. */
 struct cuda_open_call {
 	__u64 entry_ns;
 	__u64 bytes;
 	__u64 stream;
+	__u64 frame; /* address of its return address */
 	__s32 pid;
 	__u32 direction;
+	__u32 call;
+	__u32 nested; /* calls made inside of it so far, which are not reported */
 };
-_Static_assert(sizeof(struct cuda_open_call) == 32, "cuda_open_call");
+_Static_assert(sizeof(struct cuda_open_call) == 48, "cuda_open_call");
 
 enum cuda_flags {
 	CUDA_UNFINISHED = 1, /* the thread ended inside the call: there is no status */
@@ -265,7 +262,7 @@ struct cuda_event {
 	__s32 status;    /* what the call returned */
 	__u16 call;
 	__u16 flags; /* enum cuda_flags */
-	__u32 reserved;
+	__u32 nested; /* calls made inside of it, which are not reported */
 };
 _Static_assert(sizeof(struct cuda_event) == 56, "cuda_event");
 

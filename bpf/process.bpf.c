@@ -126,7 +126,7 @@ int BPF_PROG(sched_process_exit, struct task_struct *task)
 	target = find_target(task->tgid);
 	if (!target)
 		return 0;
-	end_cuda_calls(task->pid);
+	end_cuda_call_of_thread(task->pid);
 	if (task->pid != task->tgid) {
 		event = new_process_event(PROCESS_THREAD_EXIT, task);
 		if (event) {

@@ -340,6 +340,7 @@ mod tests {
                 status: Some(status),
                 open: false,
                 continued: false,
+                nested: Some(0),
             });
         }
         writer.finish(&info(10_000_000)).unwrap();
@@ -375,6 +376,7 @@ mod tests {
                 status: (!open).then_some(0),
                 open,
                 continued,
+                nested: Some(0),
             });
         }
         writer.finish(&info(7_000_000_000)).unwrap();

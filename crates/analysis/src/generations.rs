@@ -429,6 +429,7 @@ mod tests {
             status: Some(0),
             open: false,
             continued: false,
+            nested: Some(0),
         });
         writer.finish(&info(200 * MS)).unwrap();
         let trace = Trace::open(&path).unwrap();

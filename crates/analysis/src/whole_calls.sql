@@ -6,12 +6,13 @@ WITH numbered AS (
     FROM cuda_calls
     WHERE open OR continued
 )
-SELECT ts_ns, dur_ns, pid, tid, layer, call, bytes, direction, stream, status, open
+SELECT ts_ns, dur_ns, pid, tid, layer, call, bytes, direction, stream, status, open, nested
 FROM cuda_calls
 WHERE NOT open AND NOT continued
 UNION ALL
 SELECT min(ts_ns), sum(dur_ns)::BIGINT, pid, tid, layer, call,
        first(bytes ORDER BY ts_ns), first(direction ORDER BY ts_ns),
-       first(stream ORDER BY ts_ns), last(status ORDER BY ts_ns), last(open ORDER BY ts_ns)
+       first(stream ORDER BY ts_ns), last(status ORDER BY ts_ns), last(open ORDER BY ts_ns),
+       sum(nested)::INTEGER
 FROM numbered
 GROUP BY pid, tid, layer, call, nth;

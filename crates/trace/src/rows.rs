@@ -142,7 +142,7 @@ tables! {
     cuda_calls => CudaCall, CudaCallBuffer {
         ts_ns: i64, dur_ns: i64, pid: i32, tid: i32, layer: Text, call: Text, bytes: Option<i64>,
         direction: Option<Text>, stream: Option<i64>, status: Option<i32>, open: bool,
-        continued: bool,
+        continued: bool, nested: Option<i32>,
     }
     /// One block request.
     block_io => BlockIo, BlockIoBuffer {

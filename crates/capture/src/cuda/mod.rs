@@ -1,4 +1,4 @@
-//! Probes on the CUDA runtime: finds the libraries that target processes map, attaches to their
+//! Probes on the CUDA runtime and driver: finds the libraries that target processes map, attaches to their
 //! functions, and makes rows of the calls.
 //!
 //! [`calls`] lists what is recorded; [`mappings`] and [`search`] find libraries, [`symbols`] the
@@ -15,7 +15,7 @@ mod sys;
 
 use crate::kernel::{self, KernelError};
 use crate::procfs;
-use crate::wire::{self, CudaCallKey, CudaEvent, CudaLayout, CudaOpenCall, WireRecord as _};
+use crate::wire::{self, CudaEvent, CudaLayout, CudaOpenCall, WireRecord as _};
 use attach::{Attached, Place, Programs};
 use aya::maps::{Array, HashMap, Map, MapData, RingBuf};
 use calls::{CALLS, Layer};
@@ -57,6 +57,11 @@ pub(crate) enum CudaError {
         "self-test of the CUDA probes: {seen} of {made} calls of the recorder itself were seen"
     )]
     SelfTest { seen: u32, made: u32 },
+    #[error(
+        "self-test of the CUDA probes: {nested} of {made} calls that the recorder made inside of another \
+         were known as such"
+    )]
+    SelfTestNested { nested: u32, made: u32 },
 }
 
 /// The probes and what they tell.
@@ -64,7 +69,7 @@ pub(crate) struct CudaProbes {
     programs: Programs,
     mappings: Mappings,
     ring: RingBuf<MapData>,
-    in_flight: HashMap<MapData, CudaCallKey, CudaOpenCall>,
+    in_flight: HashMap<MapData, u32, CudaOpenCall>,
     lost: Array<MapData, u64>,
     undecoded: u64,
     open_calls: OpenCalls,
@@ -290,13 +295,13 @@ impl CudaProbes {
 
     /// Writes what is new of the calls that are in flight at `until_ns`, after [`Self::drain`].
     pub(crate) fn flush_open(&mut self, until_ns: u64, start_ns: u64, writer: &mut TraceWriter) {
-        for key in self.in_flight.keys().filter_map(Result::ok) {
-            let read = || self.in_flight.get(&key, 0).ok();
+        for tid in self.in_flight.keys().filter_map(Result::ok) {
+            let read = || self.in_flight.get(&tid, 0).ok();
             // The same twice, or the call has just ended, and perhaps another begun: the ring tells.
             let Some(call) = read().filter(|call| read().as_ref() == Some(call)) else {
                 continue;
             };
-            if let Some(row) = self.open_calls.open(key, &call, until_ns, start_ns) {
+            if let Some(row) = self.open_calls.open(tid, &call, until_ns, start_ns) {
                 writer.push(row);
             }
         }
@@ -312,33 +317,43 @@ impl CudaProbes {
         Ok(lost + self.undecoded)
     }
 
-    /// Probes a function of the recorder itself, to show that probes fire. Returns what a pair of
-    /// probes adds to a call, in ns.
+    /// Probes functions of the recorder itself, to show that probes fire and that calls inside of calls
+    /// are known. Returns what a pair of probes adds to a call, in ns.
     pub(crate) fn self_test_and_calibrate(&mut self) -> Result<u64, CudaError> {
-        let place = self_test::place()?;
+        let places = self_test::places()?;
         let without = (0..self_test::ROUNDS)
             .map(|_| self_test::call_probed())
             .collect();
         let attached =
             self.programs
-                .attach(&c"/proc/self/exe".to_owned(), &[place], std::process::id());
+                .attach(&c"/proc/self/exe".to_owned(), &places, std::process::id());
         let attached = attached.map_err(CudaError::SelfProbe)?;
         let mut with = Vec::new();
-        let mut seen = 0;
+        let (mut seen, mut nested) = (0, 0);
         for _ in 0..self_test::ROUNDS {
             with.push(self_test::call_probed());
-            while let Some(item) = self.ring.next() {
-                // The function returns its argument, so both ends of the pair are checked.
-                let whole = |event: CudaEvent| {
-                    event.bytes == event.status as u64 && event.end_ns > event.entry_ns
-                };
-                seen += u32::from(CudaEvent::from_bytes(&item).is_some_and(whole));
+            self_test::call_probed_nested();
+            while let Some(event) = self
+                .ring
+                .next()
+                .and_then(|item| CudaEvent::from_bytes(&item))
+            {
+                // The functions return their argument, so both ends of the pair are checked.
+                if event.bytes == event.status as u64 && event.end_ns > event.entry_ns {
+                    seen += 1;
+                    nested += event.nested;
+                }
             }
         }
         drop(attached);
-        let made = self_test::ROUNDS * self_test::CALLS;
+        // All of the first kind, and those that the others lie in.
+        let made = self_test::ROUNDS * (self_test::CALLS + 1);
         if seen != made {
             return Err(CudaError::SelfTest { seen, made });
+        }
+        let made = self_test::ROUNDS * self_test::CALLS;
+        if nested != made {
+            return Err(CudaError::SelfTestNested { nested, made });
         }
         Ok(self_test::pair_cost_ns(without, with))
     }

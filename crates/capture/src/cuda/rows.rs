@@ -1,7 +1,7 @@
 //! From calls to rows, whole or in pieces.
 
-use super::calls::{CALLS, direction_name};
-use crate::wire::{self, CudaCallKey, CudaEvent, CudaOpenCall};
+use super::calls::CALLS;
+use crate::wire::{self, CudaEvent, CudaOpenCall};
 use ingero_trace::rows::{CudaCall, Text};
 use std::collections::HashMap;
 
@@ -10,20 +10,20 @@ use std::collections::HashMap;
 struct Written {
     entry_ns: u64,
     until_ns: u64,
+    nested: u32,
 }
 
-/// Calls in flight of which pieces were written, by thread and call.
+/// Calls in flight of which pieces were written, by thread.
 #[derive(Debug, Default)]
-pub(crate) struct OpenCalls(HashMap<(u32, u32), Written>);
+pub(crate) struct OpenCalls(HashMap<u32, Written>);
 
 impl OpenCalls {
     /// The row of a call that ended: all of it, or what is left after the pieces written before.
     /// `None` if the call is not in the table.
     pub(crate) fn finished(&mut self, event: &CudaEvent, start_ns: u64) -> Option<CudaCall> {
-        let key = (event.tid as u32, u32::from(event.call));
         let written = self
             .0
-            .remove(&key)
+            .remove(&(event.tid as u32))
             .filter(|written| written.entry_ns == event.entry_ns);
         let unfinished = u32::from(event.flags) & wire::CUDA_UNFINISHED != 0;
         Some(CudaCall {
@@ -36,12 +36,12 @@ impl OpenCalls {
     /// The row of a call that is in flight at `until_ns`: what is not written yet. `None` if that is nothing.
     pub(crate) fn open(
         &mut self,
-        key: CudaCallKey,
+        tid: u32,
         call: &CudaOpenCall,
         until_ns: u64,
         start_ns: u64,
     ) -> Option<CudaCall> {
-        let known = self.0.get(&(key.tid, key.call)).copied();
+        let known = self.0.get(&tid).copied();
         let written = known.filter(|written| written.entry_ns == call.entry_ns);
         if until_ns <= written.map_or(call.entry_ns, |written| written.until_ns) {
             return None;
@@ -52,22 +52,23 @@ impl OpenCalls {
             bytes: call.bytes,
             stream: call.stream,
             pid: call.pid,
-            tid: key.tid as i32,
+            tid: tid as i32,
             direction: call.direction,
             status: 0,
-            call: u16::try_from(key.call).ok()?,
+            call: u16::try_from(call.call).ok()?,
             flags: wire::CUDA_UNFINISHED as u16,
-            reserved: 0,
+            nested: call.nested,
         };
         let row = CudaCall {
             open: true,
             ..piece(&event, written, until_ns, start_ns)?
         };
         self.0.insert(
-            (key.tid, key.call),
+            tid,
             Written {
                 entry_ns: call.entry_ns,
                 until_ns,
+                nested: call.nested,
             },
         );
         Some(row)
@@ -83,6 +84,7 @@ fn piece(
 ) -> Option<CudaCall> {
     let call = CALLS.get(usize::from(event.call))?;
     let from_ns = written.map_or(event.entry_ns, |written| written.until_ns);
+    let nested_before = written.map_or(0, |written| written.nested);
     Some(CudaCall {
         ts_ns: from_ns as i64 - start_ns as i64,
         // A call may end in the moment in which its piece is written.
@@ -91,19 +93,14 @@ fn piece(
         tid: event.tid,
         layer: Text::Borrowed(call.layer.name()),
         call: Text::Borrowed(call.name),
-        bytes: call
-            .has_bytes()
-            .then(|| i64::try_from(event.bytes).unwrap_or(i64::MAX)),
-        direction: if call.has_direction() {
-            direction_name(event.direction).map(Text::Borrowed)
-        } else {
-            None
-        },
+        bytes: call.bytes_of(event.bytes),
+        direction: call.direction_of(event.direction).map(Text::Borrowed),
         // A handle is a pattern of bits, not a number.
         stream: call.has_stream().then_some(event.stream as i64),
         status: None,
         open: false,
         continued: written.is_some(),
+        nested: i32::try_from(event.nested.saturating_sub(nested_before)).ok(),
     })
 }
 
@@ -130,22 +127,22 @@ mod tests {
             status: 2,
             call: number(name),
             flags: 0,
-            reserved: 0,
+            nested: 3,
         }
     }
 
-    fn open_call(event: &CudaEvent) -> (CudaCallKey, CudaOpenCall) {
+    fn open_call(event: &CudaEvent) -> (u32, CudaOpenCall) {
         (
-            CudaCallKey {
-                tid: event.tid as u32,
-                call: event.call.into(),
-            },
+            event.tid as u32,
             CudaOpenCall {
                 entry_ns: event.entry_ns,
                 bytes: event.bytes,
                 stream: event.stream,
+                frame: 0,
                 pid: event.pid,
                 direction: event.direction,
+                call: event.call.into(),
+                nested: 0,
             },
         )
     }
@@ -182,7 +179,7 @@ mod tests {
         assert_eq!(
             calls.finished(
                 &CudaEvent {
-                    call: 60,
+                    call: 126,
                     ..event("cudaFree", 1, 2)
                 },
                 START
@@ -205,8 +202,8 @@ mod tests {
     #[test]
     fn what_was_written_of_an_earlier_call_is_not_taken_off_a_later_one() {
         let mut calls = OpenCalls::default();
-        let (key, first) = open_call(&event("cudaFree", 1_500, 0));
-        assert!(calls.open(key, &first, 1_600, START).is_some());
+        let (tid, first) = open_call(&event("cudaFree", 1_500, 0));
+        assert!(calls.open(tid, &first, 1_600, START).is_some());
         // The first never returned; the same thread calls again.
         let row = calls
             .finished(&event("cudaFree", 2_000, 2_100), START)
@@ -223,10 +220,16 @@ mod tests {
         ) {
             flushes.sort_unstable();
             let whole = event("cudaStreamSynchronize", entry_ns, entry_ns + length_ns);
-            let (key, call) = open_call(&whole);
+            let (tid, call) = open_call(&whole);
             let mut calls = OpenCalls::default();
             let in_flight = flushes.into_iter().take_while(|at_ns| *at_ns <= whole.end_ns);
-            let mut rows: Vec<_> = in_flight.filter_map(|at_ns| calls.open(key, &call, at_ns, START)).collect();
+            let mut rows: Vec<_> = in_flight
+                .zip(0..)
+                .filter_map(|(at_ns, flush)| {
+                    let nested = whole.nested.min(flush);
+                    calls.open(tid, &CudaOpenCall { nested, ..call }, at_ns, START)
+                })
+                .collect();
             prop_assert!(rows.iter().all(|row| row.open && row.status.is_none()));
             rows.push(calls.finished(&whole, START).unwrap());
             let mut expected_ts_ns = (entry_ns - START) as i64;
@@ -237,6 +240,7 @@ mod tests {
             }
             prop_assert_eq!(expected_ts_ns, (whole.end_ns - START) as i64);
             prop_assert_eq!(rows.last().map(|row| row.open), Some(false));
+            prop_assert_eq!(rows.iter().map(|row| row.nested.unwrap()).sum::<i32>(), 3);
         }
     }
 }

@@ -7,6 +7,15 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
+/// Where the driver lies in containers, with CUDA's compatibility package, and under WSL, also where the
+/// loader's cache does not name it.
+const DRIVER_FOLDERS: [&str; 4] = [
+    "/usr/local/nvidia/lib",
+    "/usr/local/nvidia/lib64",
+    "/usr/local/cuda/compat",
+    "/usr/lib/wsl/lib",
+];
+
 /// The libraries that a command with this environment will probably load.
 pub(crate) fn libraries(environment: &[(OsString, OsString)]) -> BTreeSet<PathBuf> {
     let variable = |name: &str| {
@@ -30,6 +39,9 @@ pub(crate) fn libraries(environment: &[(OsString, OsString)]) -> BTreeSet<PathBu
     );
     for folder in paths("LD_LIBRARY_PATH").unwrap_or_default() {
         found.extend(in_folder(&folder));
+    }
+    for folder in DRIVER_FOLDERS {
+        found.extend(in_folder(Path::new(folder)));
     }
     let mut prefixes: BTreeSet<PathBuf> = ["VIRTUAL_ENV", "CONDA_PREFIX"]
         .into_iter()
@@ -141,6 +153,7 @@ mod tests {
         let expected: BTreeSet<PathBuf> = [
             "own/libcudart.so",
             "extra/libcudart.so.11.0",
+            "extra/libcuda.so.1",
             "venv/lib/python3.12/site-packages/nvidia/cuda_runtime/lib/libcudart.so.12",
             "py/lib/python3.9/site-packages/torch/lib/libcudart-d0da41ae.so.11.0",
         ]

@@ -1,4 +1,5 @@
-//! Shows that probes fire, and what a pair costs: the recorder probes a function of its own.
+//! Shows that probes fire, that calls inside of calls are known, and what a pair of probes costs: the
+//! recorder probes functions of its own.
 
 use super::CudaError;
 use super::attach::Place;
@@ -9,31 +10,56 @@ use std::time::{Duration, Instant};
 pub(crate) const CALLS: u32 = 200;
 pub(crate) const ROUNDS: u32 = 15;
 
-/// Does nothing, as a CUDA function begins: with `push %rbp`.
+/// Returns its argument, and begins as a CUDA function does: with `push %rbp`.
 #[unsafe(naked)]
 extern "C" fn probed(_bytes: u64) -> i32 {
     core::arch::naked_asm!("push rbp", "mov rbp, rsp", "mov rax, rdi", "pop rbp", "ret")
 }
 
+/// The same, after calling [`probed`] that often.
+#[unsafe(naked)]
+extern "C" fn probed_around(_calls: u64) -> i32 {
+    core::arch::naked_asm!(
+        "push rbp",
+        "mov rbp, rsp",
+        "call {inner}",
+        "pop rbp",
+        "ret",
+        inner = sym call_probed_times,
+    )
+}
+
+extern "C" fn call_probed_times(calls: u64) -> i32 {
+    for number in 0..calls {
+        std::hint::black_box(probed(std::hint::black_box(number)));
+    }
+    calls as i32
+}
+
 /// Calls the probed function. Returns the time of all calls together.
 pub(crate) fn call_probed() -> Duration {
     let start = Instant::now();
-    for number in 0..CALLS {
-        std::hint::black_box(probed(std::hint::black_box(number.into())));
-    }
+    call_probed_times(CALLS.into());
     start.elapsed()
 }
 
-/// Where that function lies in `/proc/self/exe`.
-pub(crate) fn place() -> Result<Place, CudaError> {
-    let address = probed as *const () as u64;
+/// The same inside of another probed function.
+pub(crate) fn call_probed_nested() {
+    std::hint::black_box(probed_around(CALLS.into()));
+}
+
+/// Where those functions lie in `/proc/self/exe`.
+pub(crate) fn places() -> Result<[Place; 2], CudaError> {
     let maps = std::fs::read_to_string("/proc/self/maps").map_err(CudaError::SelfMaps)?;
-    let file_offset = maps.lines().find_map(|line| offset_in(line, address));
-    let file_offset = file_offset.ok_or(CudaError::Missing("function", "self-test"))?;
-    Ok(Place {
-        file_offset,
-        call: CUDA_SELF_TEST,
-    })
+    let place = |function: extern "C" fn(u64) -> i32| {
+        let address = function as *const () as u64;
+        let file_offset = maps.lines().find_map(|line| offset_in(line, address));
+        Ok::<_, CudaError>(Place {
+            file_offset: file_offset.ok_or(CudaError::Missing("function", "self-test"))?,
+            call: CUDA_SELF_TEST,
+        })
+    };
+    Ok([place(probed)?, place(probed_around)?])
 }
 
 /// The place in the file that is mapped at `address`, if this line of `maps` covers it.
@@ -62,11 +88,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_probed_function_begins_like_a_cuda_function_and_returns_its_argument() {
-        assert_eq!(probed(21), 21);
-        let place = place().unwrap();
+    fn the_probed_functions_begin_like_cuda_functions_and_return_their_argument() {
+        assert_eq!((probed(21), probed_around(21)), (21, 21));
         let program = std::fs::read("/proc/self/exe").unwrap();
-        assert_eq!(program[place.file_offset as usize], 0x55, "push %rbp");
+        for place in places().unwrap() {
+            assert_eq!(program[place.file_offset as usize], 0x55, "push %rbp");
+        }
     }
 
     #[test]

@@ -1,6 +1,8 @@
 //! Runs the recorder and reads what it wrote.
 #![allow(dead_code)] // each test program uses a part
 
+pub(crate) mod cuda;
+
 use ingero_trace::Trace;
 use ingero_trace::duckdb::{self, Row};
 use std::ffi::OsStr;

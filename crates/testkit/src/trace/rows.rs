@@ -200,6 +200,7 @@ impl ThreadClock {
                     status: Some(0),
                     open: false,
                     continued: false,
+                    nested: Some(0),
                 });
             }
             Step::Repeat(steps, count) => {
