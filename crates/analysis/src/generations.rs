@@ -25,7 +25,8 @@ pub struct Generation {
     /// reads what it needs to start from a pipe wakes the main thread by that too, so this can be
     /// too early where workers are spawned with large data.
     pub first_handover_ns: Option<i64>,
-    /// When the feeder's process next began to give the GPU work after that.
+    /// When the feeder's process next began to give the GPU work after that; after the last fork,
+    /// where the hand-over was not seen, because nobody slept until it came.
     pub next_submit_ns: Option<i64>,
     /// When the last of them ended; `None` if one lived on to the recording's end.
     pub ended_ns: Option<i64>,
@@ -134,27 +135,36 @@ fn of_feeder(c: &Connection, feeder: &Feeder, lives: &[Life]) -> duckdb::Result<
     let submits = next_submits(c, feeder.pid, &forks)?;
     let bursts = bursts(&workers, &submits);
     let handovers = first_handovers(c, feeder, &bursts)?;
-    let seen: Vec<i64> = handovers.iter().flatten().copied().collect();
-    let submits = next_submits(c, feeder.pid, &seen)?;
+    let ready: Vec<i64> = bursts
+        .iter()
+        .zip(&handovers)
+        .map(|(burst, handover)| handover.unwrap_or_else(|| last_fork_ns(burst)))
+        .collect();
+    let submits = next_submits(c, feeder.pid, &ready)?;
     Ok(bursts
         .iter()
         .zip(handovers)
-        .filter_map(|(burst, first_handover_ns)| {
+        .zip(ready)
+        .filter_map(|((burst, first_handover_ns), ready_ns)| {
             let exits: Vec<i64> = burst.iter().filter_map(|worker| worker.exit_ns).collect();
             let all_ended = exits.len() == burst.len();
             Some(Generation {
                 feeder_pid: feeder.pid,
                 workers: burst.iter().map(|worker| worker.pid).collect(),
                 first_fork_ns: burst.first()?.fork_ns,
-                last_fork_ns: burst.last()?.fork_ns,
+                last_fork_ns: last_fork_ns(burst),
                 first_handover_ns,
-                next_submit_ns: first_handover_ns.and_then(|at| submits.get(&at).copied()),
+                next_submit_ns: submits.get(&ready_ns).copied(),
                 ended_ns: exits.iter().copied().max().filter(|_| all_ended),
                 exited: exits.len(),
                 failed: burst.iter().filter(|worker| worker.failed).count(),
             })
         })
         .collect())
+}
+
+fn last_fork_ns(burst: &[Worker]) -> i64 {
+    burst.last().map_or(0, |worker| worker.fork_ns)
 }
 
 /// Divides workers into bursts; `submits` holds the next submission after each fork.
@@ -206,7 +216,7 @@ fn first_handovers(
 ) -> duckdb::Result<Vec<Option<i64>>> {
     let mut workers = Vec::new();
     for (number, burst) in bursts.iter().enumerate() {
-        let last_fork_ns = burst.last().map_or(0, |worker| worker.fork_ns);
+        let last_fork_ns = last_fork_ns(burst);
         for worker in burst {
             // By executing a program a process wakes whoever forked it.
             let from_ns = last_fork_ns.max(worker.exec_ns.unwrap_or(0));
@@ -351,6 +361,8 @@ mod tests {
             thread 200 200: R10");
         assert_eq!(found.len(), 1);
         assert_eq!(found[0].first_handover_ns, None);
+        // Whatever it waited for.
+        assert_eq!(found[0].next_submit_ns, Some(20 * MS));
     }
 
     #[test]

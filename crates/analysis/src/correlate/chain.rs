@@ -51,6 +51,17 @@ pub enum Ended {
     Unknown,
 }
 
+/// Who ran on the CPU that a thread was ready to run on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Taker {
+    /// The thread.
+    pub tid: i32,
+    /// Its process, if it is known.
+    pub pid: Option<i32>,
+    /// Its name, the empty text if it is not known.
+    pub name: String,
+}
+
 /// One thread in the chain, and what it did while the thread of the hop before slept.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Hop {
@@ -66,6 +77,8 @@ pub struct Hop {
     pub ran_ns: i64,
     /// Ready to run, without a CPU.
     pub queued_ns: i64,
+    /// Who took the CPU for most of that time, where it mattered.
+    pub taken_by: Option<Taker>,
     /// Asleep until somebody woke it.
     pub slept_ns: i64,
     /// In uninterruptible sleep: disk, page fault.
@@ -185,7 +198,12 @@ pub(super) fn longest(
     };
     let start_ns = cut(wait.start_ns);
     let mut hops = hops(job, roles, names, (start_ns, start_ns + dur_ns));
-    name_interrupts(trace, &mut hops, start_ns, start_ns + dur_ns)?;
+    let cut = Window {
+        start_ns,
+        end_ns: start_ns + dur_ns,
+    };
+    name_interrupts(trace, &mut hops, cut)?;
+    name_takers(trace, &mut hops, names, cut)?;
     Ok(Some(Chain {
         start_ns,
         dur_ns,
@@ -215,6 +233,7 @@ pub(super) fn hops(job: &Job, roles: &Roles, names: &Names, wait: (i64, i64)) ->
             total_ns: length(&pieces),
             ran_ns: doing.ran_ns,
             queued_ns: doing.queued_ns,
+            taken_by: None,
             slept_ns: doing.slept_ns,
             disk_ns: doing.disk_ns,
             ended: Ended::Explained,
@@ -258,22 +277,44 @@ fn is_helper_of_worker(roles: &Roles, hop: &Hop) -> bool {
 }
 
 /// Says from which context the interrupts came.
-fn name_interrupts(
-    trace: &Trace,
-    hops: &mut [Hop],
-    from_ns: i64,
-    to_ns: i64,
-) -> Result<(), AnalysisError> {
+fn name_interrupts(trace: &Trace, hops: &mut [Hop], wait: Window) -> Result<(), AnalysisError> {
     for hop in hops {
         if let Ended::ByInterrupt { context } = &mut hop.ended {
             *context = ask(trace, |c| {
                 c.query_row(
                     include_str!("interrupts.sql"),
-                    named_params! { "tid": hop.tid, "start_ns": from_ns, "end_ns": to_ns },
+                    named_params! {
+                        "tid": hop.tid, "start_ns": wait.start_ns, "end_ns": wait.end_ns
+                    },
                     |row| row.get(0),
                 )
             })?;
         }
+    }
+    Ok(())
+}
+
+/// Says who took the CPU from threads that were short of one.
+fn name_takers(
+    trace: &Trace,
+    hops: &mut [Hop],
+    names: &Names,
+    wait: Window,
+) -> Result<(), AnalysisError> {
+    let enough_ns = (wait.dur_ns() as f64 * EXPLAINED_SHARE) as i64;
+    for hop in hops.iter_mut().filter(|hop| hop.queued_ns > enough_ns) {
+        let tid: Option<i32> = ask(trace, |c| {
+            let mut statement = c.prepare(include_str!("takers.sql"))?;
+            let mut rows = statement.query(named_params! {
+                "tid": hop.tid, "start_ns": wait.start_ns, "end_ns": wait.end_ns
+            })?;
+            rows.next()?.map(|row| row.get(0)).transpose()
+        })?;
+        hop.taken_by = tid.map(|tid| Taker {
+            tid,
+            pid: names.pid_of(tid),
+            name: names.of(tid),
+        });
     }
     Ok(())
 }
@@ -472,6 +513,22 @@ mod tests {
         .unwrap();
         assert_eq!(feeder.chain, None);
         assert!((feeder.budget.total() - 0.1).abs() < 1e-9);
+    }
+
+    #[test]
+    fn whoever_took_the_cpu_is_named() {
+        let chain = chain(
+            "process 100 python
+             process 300 logrotate
+             thread 100 100: (launch(1) R1 Q9<300)*9 Q1<900
+             thread 300 300: R100",
+            0,
+            100,
+        );
+        let taker = chain.hops[0].taken_by.clone().unwrap();
+        assert_eq!((taker.tid, taker.pid), (300, Some(300)));
+        assert_eq!(taker.name, "logrotate");
+        assert_eq!(chain.hops[0].ended, Ended::Explained);
     }
 
     #[test]

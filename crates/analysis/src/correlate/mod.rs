@@ -7,7 +7,7 @@ mod processes;
 mod properties;
 mod worst;
 
-pub use chain::{Chain, Ended, Hop};
+pub use chain::{Chain, Ended, Hop, Taker};
 pub use processes::{Cpus, OtherProcess, ProcessInWindow};
 pub use worst::{Chosen, Worst, steady, worst};
 

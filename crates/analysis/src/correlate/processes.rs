@@ -191,6 +191,8 @@ mod tests {
     fn everybody_is_shown_with_what_lies_in_the_window() {
         let drawn = draw(
             "host online=4 usable=4
+             neighbour 900 logrotate cpus=1.5
+             neighbour 901 cron cpus=0.1
              process 100 python
              process 200 pt_data_worker parent=100
              process 300 pt_data_worker parent=100 from=50 exit=0
@@ -218,10 +220,15 @@ mod tests {
         let worker = &found.processes[1];
         assert_eq!((worker.ran_ns, worker.disk_ns), (80 * MS, 20 * MS));
         assert_eq!(worker.page_bytes, 5 * 4096);
-        assert_eq!(found.others, []);
+        let others: Vec<(&str, i64)> = found
+            .others
+            .iter()
+            .map(|other| (other.name.as_str(), other.ran_ns))
+            .collect();
+        assert_eq!(others, [("logrotate", 150 * MS), ("cron", 10 * MS)]);
         assert_eq!(
             (found.cpus.total_ns, found.cpus.job_ns, found.cpus.others_ns),
-            (400 * MS, 105 * MS, 0)
+            (400 * MS, 105 * MS, 160 * MS)
         );
         let budget = found.feeder.unwrap().budget;
         assert!((budget.total() - 0.1).abs() < 1e-9, "{budget:?}");

@@ -11,10 +11,12 @@
 //! A thread is a sequence of what it did, in milliseconds, from `@MS` on (default 0):
 //! `R5` ran; `S5<200` slept and was woken by thread 200 (`S5` by nobody known, `S5<timer` from
 //! interrupt context, `S5<200/timer` while thread 200 ran), `S5<200+2` and then queued for 2 ms;
-//! `D5` waited for the disk; `Q5` was preempted; `(...)*50` repeats. Calls contain what happened
-//! in them: `sync(5)` is short for `sync(R5)`, `h2d(1,4096)` is a copy of 4096 bytes. `samples 100 rchar=0..1000 minflt=0..50`
-//! draws 10 samples a second that grow evenly. `pages 100: @10 3*1 @20..50 7*4` draws page
-//! allocations: 3 of one page in the 10 ms from 10 on, and 7 of four pages in each 10 ms from 20 to 50.
+//! `D5` waited for the disk; `Q5` was preempted (`Q5<300` by thread 300); `(...)*50` repeats. Calls
+//! contain what happened in them: `sync(5)` is short for `sync(R5)`, `h2d(1,4096)` is a copy of
+//! 4096 bytes. `samples 100 rchar=0..1000 minflt=0..50` draws 10 samples a second that grow evenly.
+//! `pages 100: @10 3*1 @20..50 7*4` draws page allocations: 3 of one page in the 10 ms from 10 on,
+//! and 7 of four pages in each 10 ms from 20 to 50.
+//!
 //! `host` also takes `quota=0.5` and `probe_pair_ns=0`; `neighbour 900 cc1plus cpus=1.5` draws a busy
 //! process outside the job, `throttled periods=20 throttled=15 ms=900` what the counters of the
 //! job's cgroup grow by.

@@ -139,6 +139,7 @@ impl ThreadClock {
                 blocked_ns,
                 runq_ns,
                 waker,
+                taker,
             } => {
                 let (waker_tid, context) = match waker {
                     Waker::Unknown => (None, None),
@@ -160,7 +161,7 @@ impl ThreadClock {
                     // By convention of the drawings a process's threads start with its digits.
                     waker_pid: waker_tid.map(|tid| tid / 100 * 100),
                     waker_context: context,
-                    taker_tid: None,
+                    taker_tid: *taker,
                     clipped: false,
                     open: false,
                     continued: false,

@@ -12,6 +12,8 @@ pub(super) enum Step {
         blocked_ns: i64,
         runq_ns: i64,
         waker: Waker,
+        /// Who took the CPU.
+        taker: Option<i32>,
     },
     Call {
         name: String,
@@ -264,12 +266,19 @@ fn parse_step(text: &str) -> Result<(Step, &str), Mistake> {
     let amount = &word[kind.len()..];
     let step = match kind {
         "R" => Step::Run(millis(amount)?),
-        "Q" => Step::Wait {
-            state: "preempted",
-            blocked_ns: 0,
-            runq_ns: millis(amount)?,
-            waker: Waker::Unknown,
-        },
+        "Q" => {
+            let (amount, taker) = match amount.split_once('<') {
+                Some((amount, tid)) => (amount, Some(number(tid)?)),
+                None => (amount, None),
+            };
+            Step::Wait {
+                state: "preempted",
+                blocked_ns: 0,
+                runq_ns: millis(amount)?,
+                waker: Waker::Unknown,
+                taker,
+            }
+        }
         "S" | "D" => {
             let (amount, runq_ns) = match amount.split_once('+') {
                 Some((amount, runq)) => (amount, millis(runq)?),
@@ -289,6 +298,7 @@ fn parse_step(text: &str) -> Result<(Step, &str), Mistake> {
                 blocked_ns: millis(amount)?,
                 runq_ns,
                 waker,
+                taker: None,
             }
         }
         _ => return Err(format!("cannot read {word:?}")),

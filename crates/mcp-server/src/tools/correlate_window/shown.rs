@@ -4,7 +4,8 @@ use crate::arguments::{mb, ms, share};
 use crate::text;
 use ingero_analysis::Window;
 use ingero_analysis::correlate::{
-    self, Chain, Correlation, Cpus, Ended, FeederInWindow, OtherProcess, ProcessInWindow, parts,
+    self, Chain, Correlation, Cpus, Ended, FeederInWindow, OtherProcess, ProcessInWindow, Taker,
+    parts,
 };
 use ingero_analysis::forks;
 use ingero_analysis::roles::{Role, Roles};
@@ -117,6 +118,9 @@ pub(super) struct Hop {
     unknown_ms: Option<f64>,
     /// who ended most of the sleep; null if it hardly slept
     woken_by: Option<String>,
+    /// who had the CPU for most of waiting_for_cpu_ms, where that matters
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cpu_taken_by: Option<String>,
 }
 
 /// The rows of the chain. A stranger that ended it has a row without times.
@@ -137,6 +141,7 @@ pub(super) fn hops(chain: &Chain, roles: &Roles) -> Vec<Hop> {
             disk_ms: None,
             unknown_ms: None,
             woken_by: None,
+            cpu_taken_by: None,
         });
     }
     rows
@@ -155,6 +160,7 @@ fn row(hop: &correlate::Hop, roles: &Roles) -> Hop {
         disk_ms: Some(ms(hop.disk_ns)),
         unknown_ms: (hop.unknown_ns() > 0).then(|| ms(hop.unknown_ns())),
         woken_by: woken_by(hop),
+        cpu_taken_by: hop.taken_by.as_ref().map(show_taker),
     }
 }
 
@@ -193,6 +199,15 @@ fn woken_by(hop: &correlate::Hop) -> Option<String> {
     } else {
         who
     })
+}
+
+fn show_taker(taker: &Taker) -> String {
+    let name = text::name(&taker.name);
+    match taker.pid {
+        Some(pid) if pid == taker.tid => format!("{name} pid {pid}"),
+        Some(pid) => format!("{name} pid {pid} tid {}", taker.tid),
+        None => format!("thread {} outside the recorded job", taker.tid),
+    }
 }
 
 /// What an interrupt in this context is.
@@ -410,8 +425,12 @@ fn explained(chain: &Chain, roles: &Roles) -> String {
         Some(by) if what == "slept" => format!(", until it was woken by {by}"),
         _ => String::new(),
     };
+    let taken = match &last.taken_by {
+        Some(taker) if ns == last.queued_ns => format!(", which {} took", show_taker(taker)),
+        _ => String::new(),
+    };
     format!(
-        "{words}: {who} {what} for {} of {}{woken}.",
+        "{words}: {who} {what} for {} of {}{woken}{taken}.",
         millis(ns),
         millis(last.total_ns)
     )

@@ -8,6 +8,8 @@ use ingero_analysis::generations::{Generation, generations};
 use schemars::JsonSchema;
 use serde::Serialize;
 
+const NS_PER_S: i64 = 1_000_000_000;
+
 /// A generation.
 #[derive(Debug, Serialize, JsonSchema)]
 pub(super) struct GenerationShown {
@@ -23,7 +25,8 @@ pub(super) struct GenerationShown {
     forking_ms: f64,
     /// from the first fork until one of them first woke a thread that takes batches
     handover_after_ms: Option<f64>,
-    /// from the first fork until the feeder next gave the GPU work after that, first batch included
+    /// from the first fork until the feeder next gave the GPU work after that (or after the last
+    /// fork, if that was not seen), the first batch included
     start_cost_ms: Option<f64>,
     /// from the first fork to the end of the last; null if one lived on
     lifetime_ms: Option<f64>,
@@ -75,7 +78,7 @@ pub(super) fn generations_in(
         .collect())
 }
 
-/// "12 generations of 4 workers, each 0.8 s; start cost 210 ms median, 31% of the time", and what
+/// "12 generations of 4 workers, each 1.8 s; start cost 210 ms median, 31% of the time", and what
 /// of that cost is forking.
 pub(super) fn in_words(generations: &[&Generation], window: Window) -> String {
     let sizes = || {
@@ -94,7 +97,10 @@ pub(super) fn in_words(generations: &[&Generation], window: Window) -> String {
         (least, most) => format!("{least} to {most} workers"),
     };
     if let Some(lifetime) = median(generations.iter().filter_map(|of| of.lifetime_ns())) {
-        words += &format!(", each {:.1} s", lifetime as f64 / 1e9);
+        words += &match lifetime {
+            short if short < NS_PER_S => format!(", each {:.0} ms", ms(short)),
+            long => format!(", each {:.1} s", ms(long) / 1e3),
+        };
     }
     if let Some(cost) = median(generations.iter().filter_map(|of| of.start_cost_ns())) {
         let forking = generations
@@ -163,7 +169,7 @@ mod tests {
         let (first, second) = (generation(0, 300, 4), generation(1_000, 200, 4));
         assert_eq!(
             in_words(&[&first, &second], window),
-            "2 generations of 4 workers, each 0.8 s; start cost 300 ms median, 25% of the time: 5 ms \
+            "2 generations of 4 workers, each 800 ms; start cost 300 ms median, 25% of the time: 5 ms \
              forking, then until the first batch was there and the GPU got work"
         );
         // Of two that are started at the same time, the time counts once.
@@ -174,7 +180,7 @@ mod tests {
         };
         let words = in_words(&[&first, &beside], window);
         assert!(
-            words.starts_with("2 generations of 1 to 4 workers, each 0.8 s; "),
+            words.starts_with("2 generations of 1 to 4 workers, each 800 ms; "),
             "{words}"
         );
         assert!(words.contains(" median, 20% of the time"), "{words}");
