@@ -51,7 +51,7 @@ pub enum Ended {
     Unknown,
 }
 
-/// Who ran on the CPU that a thread was ready to run on.
+/// Who a thread lost its CPU to. Others may have run there before it came back.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Taker {
     /// The thread.
@@ -77,7 +77,7 @@ pub struct Hop {
     pub ran_ns: i64,
     /// Ready to run, without a CPU.
     pub queued_ns: i64,
-    /// Who took the CPU for most of that time, where it mattered.
+    /// Who it had lost the CPU to for most of that time, where it mattered.
     pub taken_by: Option<Taker>,
     /// Asleep until somebody woke it.
     pub slept_ns: i64,

@@ -1,4 +1,4 @@
--- The thread that took the CPU from another one for most of the time that it was ready to run.
+-- The thread that took the CPU when a thread lost it, for most of the time that it was ready to run.
 SELECT taker_tid
 FROM whole_waits
 WHERE tid = $tid AND ts_ns < $end_ns AND ts_ns + blocked_ns + wake_ns + runq_ns > $start_ns

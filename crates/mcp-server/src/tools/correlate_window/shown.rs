@@ -118,7 +118,7 @@ pub(super) struct Hop {
     unknown_ms: Option<f64>,
     /// who ended most of the sleep; null if it hardly slept
     woken_by: Option<String>,
-    /// who had the CPU for most of waiting_for_cpu_ms, where that matters
+    /// who it lost the CPU to, for most of waiting_for_cpu_ms; others may have had it after that
     #[serde(skip_serializing_if = "Option::is_none")]
     cpu_taken_by: Option<String>,
 }
@@ -426,7 +426,10 @@ fn explained(chain: &Chain, roles: &Roles) -> String {
         _ => String::new(),
     };
     let taken = match &last.taken_by {
-        Some(taker) if ns == last.queued_ns => format!(", which {} took", show_taker(taker)),
+        Some(taker) if ns == last.queued_ns => format!(
+            ", having lost it to {} (cpus and other_processes show who used the CPUs)",
+            show_taker(taker)
+        ),
         _ => String::new(),
     };
     format!(
