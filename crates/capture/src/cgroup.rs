@@ -44,6 +44,21 @@ pub(crate) fn path_of(pid: i32) -> Option<String> {
         .or(v1)
 }
 
+/// The versions of the CPU controllers that are mounted, each once.
+pub(crate) fn versions() -> Vec<u32> {
+    let mounts = procfs::read_lossy("/proc/self/mountinfo").unwrap_or_default();
+    let mut versions: Vec<u32> = hierarchies(&mounts)
+        .iter()
+        .map(|hierarchy| match hierarchy.version {
+            Version::V1 => 1,
+            Version::V2 => 2,
+        })
+        .collect();
+    versions.sort_unstable();
+    versions.dedup();
+    versions
+}
+
 /// The CPU quota of a process, or `None` if nothing limits it.
 pub(crate) fn quota_of(pid: i32) -> Option<Quota> {
     let membership = procfs::read_lossy(format!("/proc/{pid}/cgroup"))?;

@@ -13,6 +13,7 @@ use std::time::Duration;
     about,
     after_help = "\
 Examples:
+  sudo ingero-capture check
   sudo ingero-capture record -o trace.duckdb -- python train.py
   sudo ingero-capture record -o trace.duckdb --pid 1234 --duration 30
 Then ask for the diagnosis:
@@ -32,6 +33,20 @@ pub(crate) enum Command {
     /// The exit status is that of the command; 125 if the recorder failed, 126 if the command
     /// cannot be run, 127 if it is not found.
     Record(Record),
+    /// Tells what can be recorded on this machine, what not, why, and what to do about it.
+    ///
+    /// Loads and attaches the kernel programs for a moment, and tries each on the recorder itself.
+    /// Works without privileges too, and then says which are missing.
+    /// The exit status is 0 if jobs can be recorded, with limits or without, and 1 if not.
+    Check(Check),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Check {
+    /// Print one JSON object instead: {format, recorder_version, can_record, summary, items},
+    /// where an item is {id, title, required, status: "ok" | "limited" | "missing", found, advice}.
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 #[derive(Debug, Args)]
@@ -80,6 +95,7 @@ mod tests {
             Ok(Cli {
                 command: Command::Record(record),
             }) => Ok(record),
+            Ok(_) => unreachable!("`record` was asked for"),
             Err(error) => Err(error.kind()),
         }
     }

@@ -35,12 +35,19 @@ const INTERRUPTS: &[&str] = &[
 /// Without it, page allocations are not recorded.
 pub(crate) const PAGE_ALLOC: &str = "mm_page_alloc";
 
+/// Every program but those for CUDA calls.
+#[cfg(test)]
+pub(crate) fn program_names() -> impl Iterator<Item = &'static str> {
+    let others = ["sched_switch", PAGE_ALLOC];
+    REQUIRED.iter().chain(INTERRUPTS).copied().chain(others)
+}
+
 /// Why the programs could not be loaded, attached or read.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum KernelError {
     #[error("cannot read the kernel's type information: {0}")]
     Btf(#[from] aya::BtfError),
-    #[error("cannot create the maps of the kernel programs: {0}")]
+    #[error("cannot create the maps of the kernel programs: {}", creation_failure(.0))]
     Load(#[from] aya::EbpfError),
     #[error(
         "the kernel refused the program {name}: {}. Please report it, with the output of `uname -r`, at \
@@ -51,7 +58,7 @@ pub(crate) enum KernelError {
     Program { name: String, source: ProgramError },
     #[error("the compiled kernel programs have no {0}")]
     Missing(String),
-    #[error("cannot use the map {name}: {source}")]
+    #[error("cannot use the map {name}: {}", with_causes(source))]
     Map {
         name: &'static str,
         source: MapError,
@@ -344,6 +351,28 @@ impl Kernel {
     pub(crate) fn ring_fds(&self) -> [RawFd; 3] {
         [&self.off_cpu_ring, &self.run_ring, &self.process_ring].map(AsRawFd::as_raw_fd)
     }
+}
+
+/// Which map failed first is chance: they are created in no order.
+fn creation_failure(error: &aya::EbpfError) -> String {
+    match error {
+        aya::EbpfError::MapError(MapError::CreateError { io_error, .. }) => io_error.to_string(),
+        other => with_causes(other),
+    }
+}
+
+/// An error with what caused it, which not every error tells by itself.
+fn with_causes(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        let told = error.to_string();
+        if !text.contains(&told) {
+            text = format!("{text}: {told}");
+        }
+        cause = error.source();
+    }
+    text
 }
 
 /// What the kernel said, in a line: the verifier's whole log can be megabytes, and ends with the reason.

@@ -4,7 +4,9 @@
 //! [`decode`], [`off_cpu`], [`cpu_time`], [`pages`] and [`processes`] make rows of what arrives;
 //! [`session`] drives them and hands the rows to the writer of `ingero-trace`.
 
+mod capabilities;
 mod cgroup;
+mod check;
 mod cli;
 mod clock;
 mod cpu_time;
@@ -37,9 +39,11 @@ use clap::Parser as _;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    let cli::Cli {
-        command: cli::Command::Record(options),
-    } = cli::Cli::parse();
+    let cli::Cli { command } = cli::Cli::parse();
+    let options = match command {
+        cli::Command::Record(options) => options,
+        cli::Command::Check(options) => return check::run(&options),
+    };
     match record::run(&options) {
         Ok(code) => code,
         Err(error) => {

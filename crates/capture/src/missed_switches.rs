@@ -4,28 +4,23 @@ use crate::clock;
 use crate::kernel::Kernel;
 use crate::wire::{self, OffCpuEvent, ThreadState, WireRecord as _};
 use ingero_testkit::{live_lock, needs_root_and_bpf};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Receiver, channel};
+use std::sync::Mutex;
+use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
-/// Naps until `condition` holds. A thread of its own would be a switch more.
-fn eventually<T>(what: &str, mut condition: impl FnMut() -> Option<T>) -> T {
+/// What the kernel's side knows of a thread that has gone to wait after this time.
+fn waiting(kernel: &Mutex<Kernel>, tid: i32, after_ns: u64) -> ThreadState {
     let deadline = Instant::now() + Duration::from_secs(10);
     loop {
-        if let Some(value) = condition() {
-            return value;
+        let state = kernel.lock().unwrap().thread(tid as u32);
+        match state {
+            Some(state) if state.phase == wire::PHASE_BLOCKED && state.off_ns > after_ns => {
+                return state;
+            }
+            _ => assert!(Instant::now() < deadline, "the thread does not wait"),
         }
-        assert!(Instant::now() < deadline, "waited in vain: {what}");
         std::thread::sleep(Duration::from_millis(1));
     }
-}
-
-fn blocked_since(kernel: &Kernel, tid: i32, after_ns: u64) -> ThreadState {
-    eventually("the thread waits", || {
-        kernel
-            .thread(tid as u32)
-            .filter(|state| state.phase == wire::PHASE_BLOCKED && state.off_ns > after_ns)
-    })
 }
 
 /// What was seen of a thread whose run began unseen.
@@ -35,39 +30,31 @@ struct Seen {
     lost: u64,
 }
 
-/// A thread waits, runs and waits again. The recording is off while it gets its CPU.
+/// A thread waits, runs and waits again. The recording is off while it gets its CPU: the thread itself
+/// switches it on.
 fn miss_a_switch() -> Seen {
     let mut kernel = Kernel::load().unwrap();
     let start_ns = clock::monotonic_ns();
     kernel.start(start_ns).unwrap();
-    kernel
-        .add_target(std::process::id() as i32, start_ns)
-        .unwrap();
-    let (running, go_on) = (AtomicBool::new(false), AtomicBool::new(false));
-    let wait = |receiver: Receiver<()>| receiver.recv().unwrap();
-    let ((to_start, started), (to_end, ended)) = (channel(), channel());
-    let (tell_tid, told_tid) = channel();
+    let own_pid = std::process::id() as i32;
+    kernel.add_target(own_pid, start_ns).unwrap();
+    let kernel = Mutex::new(kernel);
+    let ((to_run, run), (to_end, end), (tell_tid, told_tid)) = (channel(), channel(), channel());
     std::thread::scope(|scope| {
-        scope.spawn(|| {
+        let kernel = &kernel;
+        scope.spawn(move || {
             // SAFETY: takes nothing and returns a number.
             tell_tid.send(unsafe { libc::gettid() }).unwrap();
-            wait(started);
-            running.store(true, Ordering::SeqCst);
-            while !go_on.load(Ordering::SeqCst) {
-                std::hint::spin_loop();
-            }
-            wait(ended);
+            let () = run.recv().unwrap();
+            kernel.lock().unwrap().start(start_ns).unwrap();
+            end.recv().unwrap()
         });
         let tid = told_tid.recv().unwrap();
-        let first = blocked_since(&kernel, tid, start_ns);
-        kernel.stop().unwrap();
-        to_start.send(()).unwrap();
-        eventually("the thread runs", || {
-            running.load(Ordering::SeqCst).then_some(())
-        });
-        kernel.start(start_ns).unwrap();
-        go_on.store(true, Ordering::SeqCst);
-        let at_end = blocked_since(&kernel, tid, first.off_ns);
+        let first = waiting(kernel, tid, start_ns);
+        kernel.lock().unwrap().stop().unwrap();
+        to_run.send(()).unwrap();
+        let at_end = waiting(kernel, tid, first.off_ns);
+        let mut kernel = kernel.lock().unwrap();
         kernel.stop().unwrap();
         to_end.send(()).unwrap();
         let mut waits = Vec::new();
@@ -91,7 +78,7 @@ fn a_run_that_was_not_seen_to_begin_is_counted_and_leaves_no_hole() {
         return;
     }
     let _lock = live_lock();
-    // On a busy machine the thread may be preempted while it spins, and then it is seen to go on.
+    // Between switching the recording on and waiting, the thread may be preempted, and then is seen to go on.
     const ATTEMPTS: usize = 20;
     let seen = (0..ATTEMPTS)
         .map(|_| miss_a_switch())

@@ -1,5 +1,6 @@
 //! What must hold before anything is started or created.
 
+use crate::capabilities::Capabilities;
 use crate::procfs;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
@@ -14,6 +15,11 @@ pub(crate) enum PreflightError {
          with CONFIG_DEBUG_INFO_BTF=y"
     )]
     NoBtf,
+    #[error(
+        "this is the root of a user namespace (a rootless container), who may not load kernel programs: run \
+         the recorder on the host with sudo"
+    )]
+    UserNamespace,
     #[error(
         "this is a PID namespace of a container, where process numbers differ from those the kernel \
          reports: run the recorder on the host, or in a container started with --pid=host"
@@ -40,28 +46,31 @@ pub(crate) enum PreflightError {
     },
 }
 
-/// The inode number of the first PID namespace, the same in every kernel.
-const INITIAL_PID_NAMESPACE: &str = "pid:[4026531836]";
+/// The inode numbers of the first namespaces, the same in every kernel.
+pub(crate) const INITIAL_PID_NAMESPACE: u32 = 4026531836;
+pub(crate) const INITIAL_USER_NAMESPACE: u32 = 4026531837;
+
+/// The kernel's type information.
+pub(crate) const TYPE_INFORMATION: &str = "/sys/kernel/btf/vmlinux";
+
+/// Whether this process is in the namespace of this kind with this inode number.
+pub(crate) fn is_namespace(kind: &str, inode: u32) -> bool {
+    std::fs::read_link(format!("/proc/self/ns/{kind}"))
+        .is_ok_and(|link| link == Path::new(&format!("{kind}:[{inode}]")))
+}
 
 /// Whether this process may load the kernel programs, and the kernel can take them.
 pub(crate) fn check_machine() -> Result<(), PreflightError> {
-    const CAP_SYS_ADMIN: u64 = 1 << 21;
-    const CAP_PERFMON: u64 = 1 << 38;
-    const CAP_BPF: u64 = 1 << 39;
-    let status = procfs::read_lossy("/proc/self/status").unwrap_or_default();
-    let capabilities = procfs::field(&status, "CapEff")
-        .and_then(|hexadecimal| u64::from_str_radix(hexadecimal, 16).ok())
-        .unwrap_or(0);
-    let has = |capability| capabilities & capability != 0;
-    let may_load = has(CAP_SYS_ADMIN) || (has(CAP_BPF) && has(CAP_PERFMON));
-    if !may_load {
+    if !Capabilities::effective().may_load_programs() {
         return Err(PreflightError::Privileges);
     }
-    let namespace = std::fs::read_link("/proc/self/ns/pid").unwrap_or_default();
-    if namespace != Path::new(INITIAL_PID_NAMESPACE) {
+    if !is_namespace("user", INITIAL_USER_NAMESPACE) {
+        return Err(PreflightError::UserNamespace);
+    }
+    if !is_namespace("pid", INITIAL_PID_NAMESPACE) {
         return Err(PreflightError::PidNamespace);
     }
-    if !Path::new("/sys/kernel/btf/vmlinux").exists() {
+    if !Path::new(TYPE_INFORMATION).exists() {
         return Err(PreflightError::NoBtf);
     }
     Ok(())

@@ -252,15 +252,7 @@ fn without_privileges_it_says_so() {
     // SAFETY: takes nothing and returns a number.
     let is_root = unsafe { libc::geteuid() } == 0;
     let recording = Recording::new();
-    // A copy that a user may run: the build may lie in a folder that is closed to others.
-    let program = recording.folder().join("ingero-capture");
-    std::fs::copy(env!("CARGO_BIN_EXE_ingero-capture"), &program).unwrap();
-    let library =
-        std::path::Path::new(env!("CARGO_BIN_EXE_ingero-capture")).with_file_name("libduckdb.so");
-    if library.exists() {
-        std::fs::copy(library, recording.folder().join("libduckdb.so")).unwrap();
-    }
-    std::fs::set_permissions(recording.folder(), std::fs::Permissions::from_mode(0o755)).unwrap();
+    let program = support::program_for_everybody(recording.folder());
     let mut command = Command::new(&program);
     command
         .current_dir("/")

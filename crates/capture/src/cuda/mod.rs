@@ -6,6 +6,7 @@
 
 mod attach;
 mod calls;
+pub(crate) mod installed;
 mod mappings;
 mod rows;
 mod search;
@@ -386,14 +387,18 @@ impl CudaProbes {
         probes
     }
 
+    /// Whether the kernel has one link for all functions of a library.
+    pub(crate) fn has_multi_links(&self) -> bool {
+        self.programs.attachment() == sys::Attachment::Multi
+    }
+
     fn limits(&self, function: &Function, gap: Option<&str>) -> Option<String> {
         let slow = "its first instruction is stepped over with a trap: about 10 us for each call";
         let perf = "this kernel has no uprobe-multi links (since 6.6): stopping takes 0.1 s for each probe";
-        let has_multi = self.programs.attachment() == sys::Attachment::Multi;
         let limits: Vec<&str> = [
             gap,
             (!function.cheap).then_some(slow),
-            (!has_multi).then_some(perf),
+            (!self.has_multi_links()).then_some(perf),
         ]
         .into_iter()
         .flatten()

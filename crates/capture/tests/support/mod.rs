@@ -6,6 +6,7 @@ pub(crate) mod cuda;
 use ingero_trace::Trace;
 use ingero_trace::duckdb::{self, Row};
 use std::ffi::OsStr;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -94,6 +95,19 @@ impl Recording {
     pub(crate) fn is_empty(&self) -> bool {
         std::fs::read_dir(self.folder()).unwrap().next().is_none()
     }
+}
+
+/// A copy of the recorder in a folder that is opened to everybody: the build may lie in one that is closed.
+pub(crate) fn program_for_everybody(folder: &Path) -> PathBuf {
+    let built = Path::new(env!("CARGO_BIN_EXE_ingero-capture"));
+    let program = folder.join("ingero-capture");
+    std::fs::copy(built, &program).unwrap();
+    let library = built.with_file_name("libduckdb.so");
+    if library.exists() {
+        std::fs::copy(library, folder.join("libduckdb.so")).unwrap();
+    }
+    std::fs::set_permissions(folder, std::fs::Permissions::from_mode(0o755)).unwrap();
+    program
 }
 
 /// Waits until `condition` holds.
