@@ -82,17 +82,18 @@ pub fn correlate(
 
 fn budget(job: &Job, window: Window, info: &TraceInfo) -> Budget {
     let mut budget = job.spend(window.start_ns, window.end_ns).budget;
-    let calls = job.threads.get(&job.feeder_tid).map_or(0, |feeder| {
+    let probe_pairs: i64 = job.threads.get(&job.feeder_tid).map_or(0, |feeder| {
         let calls = feeder.calls().iter();
         calls
             .filter(|call| call.start_ns < window.end_ns && call.end_ns > window.start_ns)
-            .count()
+            .map(|call| call.probe_pairs)
+            .sum()
     });
     let probe_pair_ns = info.probe_pair_cost_ns.unwrap_or(0);
     charge_recorder(
         &mut budget,
         &mut Budget::default(),
-        calls as f64 * probe_pair_ns as f64 * 1e-9,
+        probe_pairs as f64 * probe_pair_ns as f64 * 1e-9,
     );
     budget
 }

@@ -117,6 +117,7 @@ mod tests {
                     kind,
                     bytes,
                     failed: false,
+                    probe_pairs: 1,
                 }
             })
             .collect()

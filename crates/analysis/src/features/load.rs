@@ -48,6 +48,7 @@ pub(super) fn calls(
             let tid = integers(&batch, "tid")?;
             let (start, end) = (longs(&batch, "start_ns")?, longs(&batch, "end_ns")?);
             let (bytes, failed) = (longs(&batch, "bytes")?, integers(&batch, "failed")?);
+            let probe_pairs = longs(&batch, "probe_pairs")?;
             let names = column(&batch, "call")?.as_string::<i32>();
             let directions = column(&batch, "direction")?.as_string::<i32>();
             for row in 0..batch.num_rows() {
@@ -57,6 +58,7 @@ pub(super) fn calls(
                     kind: CallKind::of(names.value(row), Some(directions.value(row))),
                     bytes: bytes[row],
                     failed: failed[row] != 0,
+                    probe_pairs: probe_pairs[row],
                 });
             }
         }

@@ -211,7 +211,8 @@ fn feeder_numbers(job: &Job, span: Window, cpu: &[CpuTime], probe_pair_ns: i64) 
         feeder.rounds().filter(in_span).count() as u64
     });
 
-    let probes_s = calls.len() as f64 * probe_pair_ns as f64 * NS;
+    let probe_pairs: i64 = calls.iter().map(|call| call.probe_pairs).sum();
+    let probes_s = probe_pairs as f64 * probe_pair_ns as f64 * NS;
     charge_recorder(&mut budget, &mut exposed, probes_s);
     // What the switches show as running cannot be more than its process ran: the rest was not
     // recorded.
@@ -284,5 +285,57 @@ fn move_share(budget: &mut Budget, exposed: &mut Budget, from: &[Part], to: Part
             budget.add(*part, -moved);
             budget.add(to, moved);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ingero_testkit::trace::info;
+    use ingero_trace::TraceWriter;
+    use ingero_trace::rows::CudaCall;
+
+    /// The recorder's part of a job of 50 launches and waits, in which the probes of `nested` more
+    /// calls fired each time.
+    fn recorder_s(nested: Option<i32>) -> f64 {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("t.duckdb");
+        let mut writer = TraceWriter::create(&path).unwrap();
+        for number in 0..100 {
+            let launches = number % 2 == 0;
+            writer.push(CudaCall {
+                ts_ns: number * 1_000_000,
+                dur_ns: 500_000,
+                pid: 100,
+                tid: 100,
+                layer: "runtime".into(),
+                call: if launches {
+                    "cudaLaunchKernel"
+                } else {
+                    "cudaStreamSynchronize"
+                }
+                .into(),
+                bytes: None,
+                direction: None,
+                stream: Some(0),
+                status: Some(0),
+                open: false,
+                continued: false,
+                nested,
+            });
+        }
+        writer.finish(&info(200_000_000)).unwrap();
+        let trace = Trace::open(&path).unwrap();
+        let window = Window::whole(&trace.info().unwrap());
+        let feeder = features(&trace, window, None).unwrap().feeder.unwrap();
+        feeder.budget.seconds(Part::Recorder)
+    }
+
+    #[test]
+    fn the_recorder_pays_for_the_probes_of_calls_inside_of_calls() {
+        let plain = recorder_s(Some(0));
+        assert!(plain > 0.0);
+        assert_eq!(recorder_s(None), plain);
+        assert!((recorder_s(Some(3)) / plain - 4.0).abs() < 1e-9);
     }
 }

@@ -113,6 +113,7 @@ mod tests {
             kind,
             bytes: 4,
             failed: false,
+            probe_pairs: 1,
         }
     }
 

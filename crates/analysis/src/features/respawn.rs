@@ -75,6 +75,7 @@ mod tests {
             kind,
             bytes: 0,
             failed: false,
+            probe_pairs: 1,
         }
     }
 

@@ -61,6 +61,8 @@ pub(crate) struct Call {
     pub(crate) bytes: i64,
     /// It returned an error.
     pub(crate) failed: bool,
+    /// Pairs of probes that fired in it: its own, and those of calls inside of it.
+    pub(crate) probe_pairs: i64,
 }
 
 /// What a thread did in one piece of time.
@@ -84,14 +86,15 @@ pub(crate) struct Timeline {
 
 impl Timeline {
     /// A timeline of a thread of process `pid`. Calls inside another call (the runtime calls
-    /// itself and the driver) are part of the outer one.
+    /// itself and the driver), which older recorders stored, are part of the outer one.
     pub(crate) fn new(pid: i32, mut waits: Vec<Wait>, mut calls: Vec<Call>) -> Self {
         waits.sort_by_key(|wait| wait.start_ns);
         calls.sort_by_key(|call| (call.start_ns, std::cmp::Reverse(call.end_ns)));
         let mut outer: Vec<Call> = Vec::with_capacity(calls.len());
         for call in calls {
-            if outer.last().is_none_or(|last| call.start_ns >= last.end_ns) {
-                outer.push(call);
+            match outer.last_mut() {
+                Some(last) if call.start_ns < last.end_ns => last.probe_pairs += call.probe_pairs,
+                _ => outer.push(call),
             }
         }
         Self {
@@ -205,6 +208,7 @@ mod tests {
             kind: CallKind::Launch,
             bytes: 0,
             failed: false,
+            probe_pairs: 1,
         }
     }
 
@@ -242,5 +246,6 @@ mod tests {
             inside += if call.is_some() { to - from } else { 0 };
         });
         assert_eq!((timeline.calls().len(), inside), (2, 20));
+        assert_eq!(timeline.calls()[0].probe_pairs, 2, "each was probed");
     }
 }
