@@ -6,9 +6,9 @@ mod support;
 use ingero_testkit::{cudart, live_lock, needs_root_and_bpf};
 use ingero_trace::rows::CudaCall;
 use std::collections::BTreeSet;
-use std::process::Command;
-use support::cuda::{calls, lost, recorded};
-use support::{Recording, expect_status};
+use std::process::{Command, Stdio};
+use support::cuda::{calls, lost, python, recorded};
+use support::{Guard, Recording, expect_status};
 
 /// Has the runtime call the driver.
 fn with_driver(command: &mut Command) -> &mut Command {
@@ -110,6 +110,7 @@ const CASES: &[Case] = &[
     plain("driver.cuMemHostUnregister(buffer)"),
     sized("driver.cuMemCreate(byref(out), size(206), None, c_ulonglong(0))", 206),
     plain("driver.cuMemMap(DEVICE, size(206), size(0), out, c_ulonglong(0))"),
+    plain("driver.cuMemSetAccess(DEVICE, size(206), None, size(0))"),
     plain("driver.cuMemUnmap(DEVICE, size(206))"),
     plain("driver.cuMemRelease(out)"),
     ("driver.cuMemcpy(DEVICE, buffer, size(207))", Some(207), Some("default"), None, 0),
@@ -307,6 +308,54 @@ library.cuCtxSynchronize()
     assert!(whole.iter().all(|call| {
         call.layer == "driver" && call.pid == info.target_pid && call.nested == Some(0)
     }));
+}
+
+#[test]
+fn probes_set_inside_of_a_call_take_nothing_for_nested_that_is_not() {
+    let test = "probes_set_inside_of_a_call_take_nothing_for_nested_that_is_not";
+    if !needs_root_and_bpf(test) {
+        return;
+    }
+    let _lock = live_lock();
+    let recording = Recording::new();
+    // It is nearly always in the wait.
+    let program = format!(
+        "{PRELUDE}
+runtime.cudaDeviceSynchronize()
+print('ready', flush=True)
+while True:
+    runtime.cudaLaunchKernel(None, Dim3(100_000, 1, 1), one, None, size(0), None)
+    driver.cuLaunchKernel(None, 1, 1, 1, 1, 1, 1, 0, None, None, None)
+    runtime.cudaDeviceSynchronize()
+"
+    );
+    let mut job = python(Command::new("python3"), &program, &[]);
+    let job = with_driver(&mut job).stdout(Stdio::piped()).spawn();
+    let mut job = Guard(job.unwrap());
+    let mut ready = [0; 6];
+    std::io::Read::read_exact(job.0.stdout.as_mut().unwrap(), &mut ready).unwrap();
+    let pid = job.0.id().to_string();
+    expect_status(
+        &mut recording.command(["--pid", &pid, "--duration", "2"]),
+        0,
+    );
+    let count = |call: &str| {
+        recording.number(&format!(
+            "SELECT count(*) FROM cuda_calls WHERE call = '{call}' AND NOT continued"
+        ))
+    };
+    let [runtime, driver, waits] = [
+        "cudaLaunchKernel",
+        "cuLaunchKernel",
+        "cudaDeviceSynchronize",
+    ]
+    .map(count);
+    assert!(
+        runtime > 5 && (runtime - driver).abs() <= 1 && (runtime - waits).abs() <= 1,
+        "{runtime} launches by the runtime, {driver} by the driver, {waits} waits"
+    );
+    assert_eq!(count("cuCtxSynchronize"), 0);
+    assert_eq!(lost(&recording), 0);
 }
 
 #[test]

@@ -149,6 +149,10 @@ fn leave_synchronize(runtime: Runtime, signal: c_int, landing: bool) {
     }
 }
 
+extern "C" fn unwind_out_of_synchronize() {
+    leave_synchronize(Runtime::load(), libc::SIGUSR1, true);
+}
+
 const LAUNCHES: usize = 1500;
 
 extern "C" fn launch_often() {
@@ -169,15 +173,19 @@ fn workload() {
     handle(libc::SIGUSR2, end_thread);
     match name.as_str() {
         "unwind" => {
-            leave_synchronize(runtime, libc::SIGUSR1, true);
+            unwind_out_of_synchronize();
             launch_often();
         }
         "unwind, then below" => {
-            leave_synchronize(runtime, libc::SIGUSR1, true);
+            unwind_out_of_synchronize();
             call_below_zeros(launch_often);
         }
+        "unwind from below" => {
+            call_below_a_hole(unwind_out_of_synchronize);
+            launch_often();
+        }
         "unwind, then below an old frame" => {
-            leave_synchronize(runtime, libc::SIGUSR1, true);
+            unwind_out_of_synchronize();
             call_below_a_hole(launch_often);
         }
         "end" => {
@@ -248,6 +256,7 @@ fn a_call_left_by_unwinding_hides_no_later_one() {
     };
     assert_eq!(recorded("unwind"), all);
     assert_eq!(recorded("unwind, then below"), all);
+    assert_eq!(recorded("unwind from below"), all);
     // Here nothing shows that it was left, so a thousand calls are taken for nested, half of them by
     // the runtime. The next may be one of either kind.
     let seen = recorded("unwind, then below an old frame");

@@ -216,6 +216,7 @@ pub(crate) const CALLS: &[Call] = &[
     // PyTorch's expandable segments: physical memory, mapped into a range of addresses.
     driver("cuMemCreate").bytes(1),
     driver("cuMemMap"),
+    driver("cuMemSetAccess"),
     driver("cuMemUnmap"),
     driver("cuMemRelease"),
     driver("cuMemcpy").bytes(2).direction("default"),

@@ -17,6 +17,7 @@ export! {
     cuMemHostUnregister => driver::host_unregister,
     cuMemCreate => driver::create,
     cuMemMap => driver::change_mapping,
+    cuMemSetAccess => driver::change_mapping,
     cuMemUnmap => driver::change_mapping,
     cuMemRelease => driver::change_mapping,
     cuMemcpy => driver::copy,

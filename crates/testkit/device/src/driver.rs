@@ -99,7 +99,7 @@ functions! {
         put(handle, memory::device_address(bytes))
     }
 
-    /// cuMemMap, cuMemUnmap and cuMemRelease
+    /// cuMemMap, cuMemSetAccess, cuMemUnmap and cuMemRelease
     fn change_mapping() {
         timeline::burn(BOOKKEEPING_NS);
         SUCCESS
