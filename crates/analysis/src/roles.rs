@@ -39,6 +39,8 @@ pub struct Feeder {
     pub call_ns: i64,
     /// Calls of the thread that hand work to the GPU.
     pub submissions: i64,
+    /// Calls of the thread that wait for the GPU.
+    pub waits: i64,
     /// Its first CUDA call.
     pub first_ns: i64,
 }
@@ -166,15 +168,14 @@ impl Seen {
             let call_ns: i64 = row.get(3)?;
             let calls: i64 = row.get(4)?;
             let first_ns: i64 = row.get(5)?;
-            let submissions = if CallKind::of(&call, None).enqueues() {
-                calls
-            } else {
-                0
-            };
+            let kind = CallKind::of(&call, None);
+            let submissions = if kind.enqueues() { calls } else { 0 };
+            let waits = if kind.waits() { calls } else { 0 };
             match callers.last_mut() {
                 Some(caller) if (caller.pid, caller.tid) == (pid, tid) => {
                     caller.call_ns += call_ns;
                     caller.submissions += submissions;
+                    caller.waits += waits;
                     caller.first_ns = caller.first_ns.min(first_ns);
                 }
                 _ => callers.push(Feeder {
@@ -182,6 +183,7 @@ impl Seen {
                     tid,
                     call_ns,
                     submissions,
+                    waits,
                     first_ns,
                 }),
             }
@@ -223,14 +225,24 @@ impl Seen {
 
     /// The leading thread of every process that feeds a GPU.
     fn feeders(&self) -> Vec<Feeder> {
+        let mut waits_of: BTreeMap<i32, i64> = BTreeMap::new();
+        for caller in &self.callers {
+            *waits_of.entry(caller.pid).or_default() += caller.waits;
+        }
         let mut by_process: BTreeMap<i32, (Feeder, i64)> = BTreeMap::new();
         for caller in &self.callers {
             let (leader, submissions) = by_process
                 .entry(caller.pid)
                 .or_insert_with(|| (caller.clone(), 0));
             *submissions += caller.submissions;
-            // A thread that only waits does not feed, however long it waits.
-            let rank = |thread: &Feeder| (thread.submissions > 0, thread.call_ns);
+            // A thread that only waits does not feed, however long it waits. One that hardly ever
+            // waits works for another that does, as those that run a backward pass do.
+            let waits = waits_of.get(&caller.pid).copied().unwrap_or(0);
+            let rank = |thread: &Feeder| {
+                let submits = thread.submissions > 0;
+                let waits = thread.waits as f64 > FEEDER_SHARE * waits as f64;
+                (submits, submits && waits, thread.call_ns)
+            };
             if rank(caller) > rank(leader) {
                 *leader = caller.clone();
             }

@@ -201,6 +201,20 @@ fn host_work_that_fits_behind_the_kernels_waits_for_them_in_vain() {
     );
 }
 
+/// PyTorch launches the backward pass from a thread of its own, which never waits for the GPU.
+#[test]
+fn launches_of_a_backward_thread_are_the_feeders_too() {
+    let (features, diagnosis) = judge(
+        "host probe_pair_ns=0
+         process 100 python
+         thread 100 100: ((R0.01 launch(0.005))*100 S3<101 d2h(0.02))*100
+         thread 100 101: (S1.52<100 (R0.01 launch(0.02))*100)*100",
+    );
+    assert_eq!(features.feeder.unwrap().tid, 100);
+    assert_eq!(diagnosis.verdict.code, Code::LaunchBound, "{diagnosis:#?}");
+    assert!(diagnosis.findings[0].share > 0.9, "{diagnosis:#?}");
+}
+
 #[test]
 fn a_stream_of_small_kernels_is_bound_by_launches() {
     let diagnosis = expect(

@@ -60,7 +60,8 @@ pub(crate) struct Case<'a> {
 pub(crate) struct Respawns {
     /// Seconds that they cost beyond what the feeder would have waited anyway.
     pub(crate) cost_s: f64,
-    /// What it would have waited at each start: as in an ordinary step, or for one batch.
+    /// What it would have waited at each start: as in a step for each of the workers, or for one
+    /// batch.
     pub(crate) ordinary_s: f64,
 }
 
@@ -87,7 +88,9 @@ impl<'a> Case<'a> {
     fn count_respawns(&self) -> Respawns {
         let step_s = (self.host_loss_s() - self.respawn_s()) / self.feeder.steps.max(1) as f64;
         let batch_s = WorkerCount::of(self).map_or(0.0, |counted| counted.batch_s);
-        let ordinary_s = step_s.max(batch_s);
+        // Each of the new workers hands over its first batch within a start.
+        let workers = self.loader.map_or(1, |loader| loader.workers);
+        let ordinary_s = (f64::from(workers) * step_s).max(batch_s);
         Respawns {
             cost_s: (self.respawn_s() - self.feeder.respawns as f64 * ordinary_s).max(0.0),
             ordinary_s,

@@ -267,7 +267,8 @@ pub struct Contention {
     /// Of the time that threads of the job were preempted, the part in which a thread outside the
     /// job had taken the CPU; `None` if none was preempted.
     pub preempted_by_others: Option<f64>,
-    /// Seconds that processes outside the job were on a CPU.
+    /// Seconds that processes outside the job were on a CPU, as far as those outside its mask could
+    /// not take them.
     pub other_run_s: f64,
     /// The busiest programs outside the job, the busiest first.
     pub top_others: Vec<Neighbour>,

@@ -68,6 +68,7 @@ fn roles() -> Roles {
             tid: 100,
             call_ns: 0,
             submissions: 0,
+            waits: 1,
             first_ns: 0,
         }],
         workers: vec![Worker {

@@ -39,6 +39,8 @@ pub(crate) struct Job {
     pub(crate) feeder_tid: i32,
     /// The processes that load data for it.
     pub(crate) loaders: HashSet<i32>,
+    /// Threads of the feeder's process that receive batches for it.
+    pub(crate) pin_threads: Vec<i32>,
     /// Times in which a new generation of loader workers was started, in order: from the
     /// feeder's last call before to the next work it gives the GPU.
     pub(crate) respawns: Vec<(i64, i64)>,

@@ -230,12 +230,13 @@ pub(super) fn contention(cpu: &[CpuTime], queued: &QueuedTime, cores: &Cores) ->
     let in_mask = cores.affinity.unwrap_or(online).clamp(1, online);
     let mask_ns = f64::from(in_mask) * BUCKET_NS as f64;
     let outside_ns = f64::from(online - in_mask) * BUCKET_NS as f64;
+    // Where others ran is not recorded. They are taken to use CPUs outside the mask first: who
+    // competes inside it is seen from the preemptions.
+    let in_mask_ns = |other_ns: f64| (other_ns - outside_ns).max(0.0);
     let (mut by_job, mut by_other, mut idle_outside, mut queued_ns) = (0.0, 0.0, 0.0, 0.0);
     for (bucket, ns) in &queued.by_bucket_ns {
         let (job_ns, other_ns) = buckets.get(bucket).copied().unwrap_or_default();
-        // Where others ran is not recorded. They are taken to use CPUs outside the mask first:
-        // who competes inside it is seen from the preemptions.
-        let others_in_mask = (other_ns - outside_ns).max(0.0);
+        let others_in_mask = in_mask_ns(other_ns);
         let used = mask_ns.max(job_ns + others_in_mask);
         by_job += ns * job_ns / used;
         by_other += ns * others_in_mask / used;
@@ -258,7 +259,7 @@ pub(super) fn contention(cpu: &[CpuTime], queued: &QueuedTime, cores: &Cores) ->
         other_share: share(by_other),
         idle_share: share(queued_ns - by_job - by_other),
         outside_idle_share: (outside_ns > 0.0).then(|| share(idle_outside)),
-        other_run_s: buckets.values().map(|(_, ns)| ns).sum::<f64>() * NS,
+        other_run_s: buckets.values().map(|(_, ns)| in_mask_ns(*ns)).sum::<f64>() * NS,
         top_others: neighbours(others),
         ..Contention::default()
     }

@@ -32,6 +32,12 @@ pub(crate) fn job(
             .filter(|worker| worker.feeder_pid == feeder.pid)
             .map(|worker| worker.pid)
             .collect(),
+        pin_threads: roles
+            .pin_threads
+            .iter()
+            .filter(|thread| thread.pid == feeder.pid)
+            .map(|thread| thread.tid)
+            .collect(),
         costs: costs.unwrap_or_default(),
         ..Job::default()
     })

@@ -6,8 +6,8 @@ use super::timeline::Waker;
 use std::collections::HashMap;
 
 /// The starts of new workers, in order: each from the feeder's last CUDA call before a worker was
-/// forked to the next work that it gave the GPU, once one of the new workers had handed something
-/// over. Workers that were forked in one such time are one start. One that had begun before the
+/// forked to the next work that it gave the GPU once all of the new workers had handed something
+/// over. Workers that were forked after the same call are one start. One that had begun before the
 /// feeder gave the GPU any work is the start of the job and no new one.
 pub(super) fn starts(job: &Job, lives: &[Life]) -> Vec<(i64, i64)> {
     let Some(feeder) = job.threads.get(&job.feeder_tid) else {
@@ -37,17 +37,21 @@ pub(super) fn starts(job: &Job, lives: &[Life]) -> Vec<(i64, i64)> {
             .find(|call| call.start_ns >= handed_ns && call.kind.enqueues())
             .map_or(i64::MAX, |call| call.start_ns);
         match starts.last_mut() {
-            Some((_, end)) if from_ns < *end => *end = (*end).min(to_ns),
+            Some((start, end)) if from_ns == *start => *end = (*end).max(to_ns),
+            Some((_, end)) if from_ns < *end => *end = to_ns,
             _ => starts.push((from_ns, to_ns)),
         }
     }
     starts
 }
 
-/// When each loader first woke a thread of the feeder's process.
+/// When each loader first woke the feeder or the thread that receives batches for it. Other threads
+/// of its process, such as those that send indices, are woken before there is a batch.
 fn first_handovers(job: &Job) -> HashMap<i32, i64> {
     let mut first: HashMap<i32, i64> = HashMap::new();
-    for timeline in job.threads.values().filter(|t| t.pid() == job.feeder_pid) {
+    let receivers = [job.feeder_tid, job.feeder_pid];
+    let receivers = receivers.iter().chain(&job.pin_threads);
+    for timeline in receivers.filter_map(|tid| job.threads.get(tid)) {
         for wait in timeline.waits() {
             if let Waker::Thread { pid, .. } = wait.waker
                 && job.loaders.contains(&pid)

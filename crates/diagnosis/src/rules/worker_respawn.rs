@@ -55,7 +55,7 @@ pub(crate) fn judge(case: &Case<'_>) -> Outcome {
             evidence(
                 "explain_bottleneck",
                 format!(
-                    "around a start the GPU had nothing to do for {}; an ordinary step or batch explains {} of that",
+                    "around a start the GPU had nothing to do for {}; ordinary steps or a batch explain {} of that",
                     duration(case.respawn_s() / starts),
                     duration(ordinary_s)
                 ),
