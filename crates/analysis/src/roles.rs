@@ -165,10 +165,11 @@ impl Seen {
         while let Some(row) = rows.next()? {
             let (pid, tid) = (row.get(0)?, row.get(1)?);
             let call: String = row.get(2)?;
-            let call_ns: i64 = row.get(3)?;
-            let calls: i64 = row.get(4)?;
-            let first_ns: i64 = row.get(5)?;
-            let kind = CallKind::of(&call, None);
+            let direction: Option<String> = row.get(3)?;
+            let call_ns: i64 = row.get(4)?;
+            let calls: i64 = row.get(5)?;
+            let first_ns: i64 = row.get(6)?;
+            let kind = CallKind::of(&call, direction.as_deref());
             let submissions = if kind.enqueues() { calls } else { 0 };
             let waits = if kind.waits() { calls } else { 0 };
             match callers.last_mut() {

@@ -35,7 +35,7 @@ pub fn diagnose(features: &Features) -> Diagnosis {
         return state(
             Code::Insufficient,
             Confidence::High,
-            "No process of the job loaded a CUDA runtime library (libcudart) that could be probed, so nothing can be said about what the GPU waited for: the job uses no CUDA, calls the driver directly, or has the runtime linked statically.".to_owned(),
+            "No process of the job loaded a CUDA library (libcudart or libcuda) that could be probed, so nothing can be said about what the GPU waited for: the job uses no CUDA, or its libraries could not be reached.".to_owned(),
             vec!["list_processes shows what the job did instead".to_owned()],
         );
     }
