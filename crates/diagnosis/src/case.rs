@@ -2,7 +2,6 @@
 
 use crate::features::{Budget, Contention, Cores, Features, Feeder, Loader, Part};
 use crate::output::speedup;
-use crate::workers::WorkerCount;
 
 /// Below this part of wall time nothing is named: a false alarm is worse than silence.
 pub(crate) const WORTH_NAMING: f64 = 0.05;
@@ -20,8 +19,16 @@ pub(crate) const QUEUED: [Part; 2] = [Part::CpuWait, Part::LoaderCpuWait];
 
 /// A quota that stops the job in fewer of its periods than this is not what holds it back.
 const THROTTLED: f64 = 0.1;
+/// One that stops it in this part of its periods does, whoever uses the CPUs meanwhile.
+const MOSTLY_THROTTLED: f64 = 0.5;
+/// With this part of the CPUs outside its mask idle, the job could use more than it may.
+const IDLE_OUTSIDE: f64 = 0.3;
 /// One start of new workers may be the next phase of a job, such as its validation.
 pub(crate) const FEWEST_STARTS: u64 = 2;
+/// The first batches of an epoch are made side by side, and so take longer than later ones.
+const SLACK: f64 = 1.5;
+/// Workers that want a CPU for this part of their lives are never without work.
+pub(crate) const NO_TIME_TO_SPARE: f64 = 0.7;
 /// With this part of the CPUs idle, it is not for lack of CPUs that a thread waits for one.
 const IDLE_CPUS: f64 = 0.5;
 /// Who used this much of the CPUs meanwhile is why there were none.
@@ -60,7 +67,9 @@ pub(crate) struct Case<'a> {
 pub(crate) struct Respawns {
     /// Seconds that they cost beyond what the feeder would have waited anyway.
     pub(crate) cost_s: f64,
-    /// What it would have waited at each start: as in a step for each of the workers, or for one
+    /// All of the time around them.
+    pub(crate) most_s: f64,
+    /// What it would have waited for the workers at each start: as in an ordinary step, or for one
     /// batch.
     pub(crate) ordinary_s: f64,
 }
@@ -86,13 +95,26 @@ impl<'a> Case<'a> {
     }
 
     fn count_respawns(&self) -> Respawns {
-        let step_s = (self.host_loss_s() - self.respawn_s()) / self.feeder.steps.max(1) as f64;
-        let batch_s = WorkerCount::of(self).map_or(0.0, |counted| counted.batch_s);
-        // Each of the new workers hands over its first batch within a start.
-        let workers = self.loader.map_or(1, |loader| loader.workers);
-        let ordinary_s = (f64::from(workers) * step_s).max(batch_s);
+        let starts = self.feeder.respawns as f64;
+        let steps = self.feeder.steps.max(1) as f64;
+        let step_s = (self.host_loss_s() - self.respawn_s()) / steps;
+        // A batch takes as long as a worker lives for it, if the workers have no time to spare.
+        let batch_s = self.loader.map_or(0.0, |loader| {
+            if loader.busy_share() >= NO_TIME_TO_SPARE {
+                loader.alive_s / steps
+            } else {
+                (loader.run_s + loader.disk_s) / steps
+            }
+        });
+        let ordinary_s = step_s.max(batch_s);
+        // The feeder's own work in a start is ending old workers and forking new ones; its waits
+        // for the new ones are partly those for any first batch.
+        let waits_s = self.feeder.respawn.sum(&LOADER_WAITS);
+        let own_s = self.respawn_s() - waits_s;
+        let late_s = self.feeder.respawn_later_s;
         Respawns {
-            cost_s: (self.respawn_s() - self.feeder.respawns as f64 * ordinary_s).max(0.0),
+            cost_s: own_s + late_s + (waits_s - starts * SLACK * ordinary_s).max(0.0),
+            most_s: own_s + late_s + waits_s,
             ordinary_s,
         }
     }
@@ -106,7 +128,7 @@ impl<'a> Case<'a> {
     /// of new workers cost is a cause of its own and not in it.
     pub(crate) fn exposed(&self, parts: &[Part]) -> f64 {
         let starts = self.respawns.map_or(0.0, |respawns| {
-            respawns.cost_s / self.respawn_s() * self.feeder.respawn.sum(parts)
+            (respawns.cost_s / self.respawn_s()).min(1.0) * self.feeder.respawn.sum(parts)
         });
         (self.feeder.exposed.sum(parts) - starts).max(0.0)
     }
@@ -136,12 +158,15 @@ impl<'a> Case<'a> {
             return Shortage::None;
         }
         let contention = self.contention;
-        if self.throttled_share() >= THROTTLED && contention.idle_share >= IDLE_CPUS {
+        let throttled = self.throttled_share();
+        if throttled >= MOSTLY_THROTTLED
+            || throttled >= THROTTLED && contention.idle_share >= IDLE_CPUS
+        {
             return Shortage::Quota;
         }
         let confined = contention
             .outside_idle_share
-            .is_some_and(|idle| idle >= IDLE_CPUS);
+            .is_some_and(|idle| idle >= IDLE_OUTSIDE);
         // Inside a mask, where the others ran is told only by who took the CPU.
         let others = if contention.outside_idle_share.is_some() {
             contention.preempted_by_others.unwrap_or(0.0)

@@ -206,6 +206,9 @@ pub struct Feeder {
     pub readbacks: Readbacks,
     /// Starts of a new generation of loader workers.
     pub respawns: u64,
+    /// How much later than the first one the workers of a start were forked, on average, summed
+    /// over the starts, in seconds.
+    pub respawn_later_s: f64,
     /// What of `exposed` lies between the feeder's last CUDA call before such a start and the
     /// next work it gave the GPU.
     pub respawn: Budget,

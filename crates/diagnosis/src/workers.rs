@@ -28,8 +28,6 @@ pub(crate) struct WorkerCount {
     pub(crate) cap: u32,
     /// CPU seconds of the workers per step.
     pub(crate) cpu_per_step_s: f64,
-    /// Seconds a worker takes for a batch, when it has a CPU.
-    pub(crate) batch_s: f64,
     /// Seconds of a step without its waits for the loader and for a CPU.
     pub(crate) rest_of_step_s: f64,
     /// CPUs that the feeder and the neighbours use.
@@ -63,7 +61,6 @@ impl WorkerCount {
             need: (HEADROOM * elapsed_per_step_s / rest_of_step_s).ceil() as u32,
             cap: (cap as u32).max(1),
             cpu_per_step_s,
-            batch_s: elapsed_per_step_s,
             rest_of_step_s,
             taken_cpus,
         })

@@ -13,6 +13,10 @@ use std::path::{Path, PathBuf};
 /// How segments are encoded. Version 2 has delta encodings, which suit sorted times.
 const PARQUET: &str = "(FORMAT parquet, COMPRESSION zstd, PARQUET_VERSION V2)";
 
+/// More rows than this are not sorted: sorting holds all of them in memory. A segment that is merged
+/// from sorted ones stays nearly sorted without it.
+const SORT_ROWS: u64 = 400_000;
+
 /// A table smaller than this is merged into a single segment when the recording ends.
 const MERGE_ALL_BYTES: u64 = 64 << 20;
 
@@ -104,13 +108,30 @@ impl Store {
     /// Stores the staged rows of a table and empties it, also when that failed: rows that could
     /// not be stored once are not carried into later segments.
     fn store_staged(&mut self, table: &'static str, segment: &Segment) -> Result<(), WriteError> {
-        let source = format!("(SELECT * FROM {table} ORDER BY ts_ns)");
-        let stored = self.copy_out(table, &source, segment);
+        let source = self
+            .sorted(table)
+            .map_err(|source| WriteError::Segment { table, source });
+        let stored = source.and_then(|source| self.copy_out(table, &source, segment).map(|_| ()));
         let emptied = self
             .connection
             .execute_batch(&format!("TRUNCATE {table};"))
             .map_err(|source| WriteError::Segment { table, source });
         stored.and(emptied)
+    }
+
+    /// A query for `rows` of a table, in the order of time unless they are too many.
+    fn sorted(&self, rows: &str) -> duckdb::Result<String> {
+        let count: u64 =
+            self.connection
+                .query_row(&format!("SELECT count(*) FROM {rows}"), [], |row| {
+                    row.get(0)
+                })?;
+        let order = if count <= SORT_ROWS {
+            " ORDER BY ts_ns"
+        } else {
+            ""
+        };
+        Ok(format!("(SELECT * FROM {rows}{order})"))
     }
 
     /// Copies rows into a segment under a temporary name and renames it, so that a reader never
@@ -261,10 +282,10 @@ impl Store {
             .iter()
             .map(|part| sql_quote(&folder.join(part.file_name()).to_string_lossy()))
             .collect();
-        let source = format!(
-            "(SELECT * FROM read_parquet([{}]) ORDER BY ts_ns)",
-            files.join(", ")
-        );
+        let rows = format!("read_parquet([{}])", files.join(", "));
+        let source = self
+            .sorted(&rows)
+            .map_err(|source| WriteError::Segment { table, source })?;
         let merged = Segment {
             first: first.first,
             last: last.last,

@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used)] // tests fail by panicking
 
 use ingero_trace::duckdb::Connection;
-use ingero_trace::rows::{CpuTime, OffCpu};
+use ingero_trace::rows::{CpuTime, CudaCall, OffCpu};
 use ingero_trace::{
     OpenError, Probe, SCHEMA_VERSION, Trace, TraceInfo, TraceWriter, WriteError, pack,
 };
@@ -522,4 +522,41 @@ fn an_opened_trace_reaches_nothing_else() {
             .execute_batch(statement)
             .unwrap_or_else(|error| panic!("{statement}: {error}"));
     }
+}
+
+/// A launch-bound job makes over 100,000 calls a second: more rows than can be sorted in the memory
+/// that the recorder allows itself.
+#[test]
+fn millions_of_rows_are_stored_in_bounded_memory() {
+    const FLUSHES: i64 = 6;
+    const ROWS: i64 = 450_000;
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("t.duckdb");
+    let mut writer = TraceWriter::create(&path).unwrap();
+    for flush in 0..FLUSHES {
+        for row in 0..ROWS {
+            writer.push(CudaCall {
+                ts_ns: (flush * ROWS + row) * 5_000,
+                dur_ns: 4_000,
+                pid: 7,
+                tid: 7,
+                layer: "runtime".into(),
+                call: "cudaLaunchKernel".into(),
+                bytes: None,
+                direction: None,
+                stream: Some(row),
+                status: Some(0),
+                nested: Some(1),
+                open: false,
+                continued: false,
+            });
+        }
+        writer.flush(&info(flush)).unwrap();
+    }
+    writer.finish(&info(FLUSHES * ROWS * 5_000)).unwrap();
+    let count: i64 = Trace::open(&path)
+        .unwrap()
+        .query(|c| c.query_row("SELECT count(*) FROM cuda_calls", [], |row| row.get(0)))
+        .unwrap();
+    assert_eq!(count, FLUSHES * ROWS);
 }

@@ -3,6 +3,7 @@
 
 use super::costs::Costs;
 use super::readback::{Hideable, Readback};
+use super::respawn::Start;
 use super::timeline::{Activity, Blocked, Call, Timeline, Waker};
 use crate::call_kind::CallKind;
 use ingero_diagnosis::{Budget, Part};
@@ -43,7 +44,7 @@ pub(crate) struct Job {
     pub(crate) pin_threads: Vec<i32>,
     /// Times in which a new generation of loader workers was started, in order: from the
     /// feeder's last call before to the next work it gives the GPU.
-    pub(crate) respawns: Vec<(i64, i64)>,
+    pub(crate) respawns: Vec<Start>,
     /// What the feeder's calls cost by themselves.
     pub(crate) costs: Costs,
 }
@@ -155,10 +156,10 @@ impl Job {
     /// Whether a piece of the feeder's time lies in the start of a generation of workers.
     fn respawning(&self, from: i64, to: i64) -> bool {
         let middle = from + (to - from) / 2;
-        let next = self.respawns.partition_point(|(_, end)| *end <= middle);
+        let next = self.respawns.partition_point(|start| start.to_ns <= middle);
         self.respawns
             .get(next)
-            .is_some_and(|(start, _)| *start <= middle)
+            .is_some_and(|start| start.from_ns <= middle)
     }
 
     /// Charges a piece of the feeder's time outside CUDA.

@@ -222,7 +222,8 @@ fn feeder_numbers(job: &Job, span: Window, cpu: &[CpuTime], probe_pair_ns: i64) 
         .map(|time| time.run_ns * NS)
         .sum();
     charge_unknown(&mut budget, &mut exposed, ran_s);
-    let in_span = |(start, _): &&(i64, i64)| (span.start_ns..span.end_ns).contains(start);
+    let in_span = |start: &&respawn::Start| (span.start_ns..span.end_ns).contains(&start.from_ns);
+    let starts: Vec<&respawn::Start> = job.respawns.iter().filter(in_span).collect();
     Feeder {
         span_start_ms: span.start_ns as f64 / NS_PER_MS,
         span_s: span.dur_ns() as f64 * NS,
@@ -250,7 +251,11 @@ fn feeder_numbers(job: &Job, span: Window, cpu: &[CpuTime], probe_pair_ns: i64) 
             hideable_s: hideable.at_least_s,
             hideable_most_s: hideable.at_most_s,
         },
-        respawns: job.respawns.iter().filter(in_span).count() as u64,
+        respawns: starts.len() as u64,
+        respawn_later_s: starts
+            .iter()
+            .map(|start| start.later_ns as f64 / start.workers.max(1) as f64 * NS)
+            .sum(),
         respawn,
         budget,
         exposed,

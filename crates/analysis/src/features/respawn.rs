@@ -5,11 +5,23 @@ use super::cpu::Life;
 use super::timeline::Waker;
 use std::collections::HashMap;
 
-/// The starts of new workers, in order: each from the feeder's last CUDA call before a worker was
-/// forked to the next work that it gave the GPU once all of the new workers had handed something
-/// over. Workers that were forked after the same call are one start. One that had begun before the
+/// The start of new workers while the job ran.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Start {
+    /// The feeder's last CUDA call before the first of them was forked.
+    pub(crate) from_ns: i64,
+    /// The next work that it gave the GPU, once one of them had handed something over.
+    pub(crate) to_ns: i64,
+    /// How much later than the first one they were forked, summed over them.
+    pub(crate) later_ns: i64,
+    /// How many they are.
+    pub(crate) workers: i64,
+}
+
+/// The starts of new workers, in order. Workers that were forked after the same call of the feeder are
+/// one start. One that had begun before the
 /// feeder gave the GPU any work is the start of the job and no new one.
-pub(super) fn starts(job: &Job, lives: &[Life]) -> Vec<(i64, i64)> {
+pub(super) fn starts(job: &Job, lives: &[Life]) -> Vec<Start> {
     let Some(feeder) = job.threads.get(&job.feeder_tid) else {
         return Vec::new();
     };
@@ -19,7 +31,7 @@ pub(super) fn starts(job: &Job, lives: &[Life]) -> Vec<(i64, i64)> {
         .filter(|call| !call.kind.is_aside())
         .collect();
     let handed_over = first_handovers(job);
-    let mut starts: Vec<(i64, i64)> = Vec::new();
+    let mut starts: Vec<(Start, i64)> = Vec::new();
     let mut births: Vec<&Life> = lives
         .iter()
         .filter(|life| job.loaders.contains(&life.pid))
@@ -37,12 +49,23 @@ pub(super) fn starts(job: &Job, lives: &[Life]) -> Vec<(i64, i64)> {
             .find(|call| call.start_ns >= handed_ns && call.kind.enqueues())
             .map_or(i64::MAX, |call| call.start_ns);
         match starts.last_mut() {
-            Some((start, end)) if from_ns == *start => *end = (*end).max(to_ns),
-            Some((_, end)) if from_ns < *end => *end = to_ns,
-            _ => starts.push((from_ns, to_ns)),
+            Some((start, first_ns)) if from_ns < start.to_ns => {
+                start.to_ns = start.to_ns.min(to_ns);
+                start.later_ns += life.born_ns - *first_ns;
+                start.workers += 1;
+            }
+            _ => {
+                let start = Start {
+                    from_ns,
+                    to_ns,
+                    later_ns: 0,
+                    workers: 1,
+                };
+                starts.push((start, life.born_ns));
+            }
         }
     }
-    starts
+    starts.into_iter().map(|(start, _)| start).collect()
 }
 
 /// When each loader first woke the feeder or the thread that receives batches for it. Other threads
@@ -99,7 +122,7 @@ mod tests {
         let mut calls = vec![call(20, CallKind::Launch), call(90, CallKind::Sync)];
         calls.extend([call(105, CallKind::OtherWork), call(150, CallKind::Launch)]);
         calls.extend([call(195, CallKind::Sync), call(230, CallKind::Launch)]);
-        let feeder = Timeline::new(1, vec![wake(140, 12), wake(145, 13)], calls);
+        let feeder = Timeline::new(1, vec![wake(140, 12), wake(155, 13)], calls);
         let job = Job {
             threads: HashMap::from([(1, feeder)]),
             feeder_pid: 1,
@@ -113,12 +136,18 @@ mod tests {
             born_ns: ms * MS,
             ended_ns: i64::MAX,
         });
+        let start = |from_ns, to_ns, later_ns, workers| Start {
+            from_ns,
+            to_ns,
+            later_ns,
+            workers,
+        };
         assert_eq!(
             starts(&job, &lives),
             [
                 // Not to 105 ms: no worker had anything to hand over yet.
-                (90 * MS + 1_000, 150 * MS),
-                (195 * MS + 1_000, 230 * MS)
+                start(90 * MS + 1_000, 150 * MS, 2 * MS, 2),
+                start(195 * MS + 1_000, 230 * MS, 0, 1)
             ]
         );
     }

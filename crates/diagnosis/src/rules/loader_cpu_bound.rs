@@ -10,14 +10,12 @@ use super::{
     DataSource, Outcome, cheaper_batches, data_evidence, data_source, evidence, index_batches,
     ruled_out, unknown_work,
 };
-use crate::case::{Case, WORTH_NAMING};
+use crate::case::{Case, NO_TIME_TO_SPARE, WORTH_NAMING};
 use crate::features::{Loader, Part};
 use crate::output::{Advice, Code, Confidence, Finding, Gain};
 use crate::text::{bytes, count, duration, percent};
 use crate::workers::WorkerCount;
 
-/// Workers that wanted a CPU for this part of their lives had no time to wait for work.
-const BUSY: f64 = 0.7;
 /// Above this part of that time without a CPU, it is the competition that counts.
 const QUEUED_SHARE: f64 = 0.4;
 /// Without workers, the finding needs this part of the feeder's exposed computing before copies.
@@ -47,7 +45,7 @@ fn with_workers(case: &Case<'_>, loader: &Loader) -> Outcome {
     if let Some(missing) = unknown_work(loader) {
         return missing;
     }
-    if loader.busy_share() < BUSY {
+    if loader.busy_share() < NO_TIME_TO_SPARE {
         return Outcome::DoesNotHold(format!(
             "the workers wanted a CPU for only {} of their lives",
             percent(loader.busy_share())

@@ -1,8 +1,8 @@
 //! QUOTA_THROTTLE: the CPU quota of the job's cgroup is used up early in each period, and the whole
 //! job stops until the next one while CPUs are idle.
 //!
-//! Signature: threads that are ready have no CPU, at least half of the CPUs idle meanwhile, and the
-//! kernel counts throttled periods. Look-alikes: an affinity mask (then the CPUs in the mask are
+//! Signature: threads that are ready have no CPU, and the kernel counts throttled periods: half of them
+//! and more, or a tenth while at least half of the CPUs are idle. Look-alikes: an affinity mask (then the CPUs in the mask are
 //! busy), a neighbour or too many workers (then no CPU idles).
 
 use super::{Outcome, evidence, ruled_out};

@@ -7,9 +7,9 @@
 //! (then the GPU waits for every batch as long).
 
 use super::{Outcome, evidence, ruled_out};
-use crate::case::{Case, FEWEST_STARTS, Respawns};
+use crate::case::{Case, FEWEST_STARTS, NO_TIME_TO_SPARE, Respawns};
 use crate::features::Part;
-use crate::output::{Advice, Code, Confidence, Finding, Gain};
+use crate::output::{Advice, Code, Confidence, Finding, Gain, speedup};
 use crate::text::{duration, percent};
 
 pub(crate) fn judge(case: &Case<'_>) -> Outcome {
@@ -23,7 +23,12 @@ pub(crate) fn judge(case: &Case<'_>) -> Outcome {
             feeder.respawns
         ));
     }
-    let Some(Respawns { cost_s, ordinary_s }) = case.respawns else {
+    let Some(Respawns {
+        cost_s,
+        most_s,
+        ordinary_s,
+    }) = case.respawns
+    else {
         return Outcome::DoesNotHold(
             "the starts of new workers cost less than 5% of the time more than ordinary batches"
                 .to_owned(),
@@ -89,7 +94,15 @@ pub(crate) fn judge(case: &Case<'_>) -> Outcome {
                     duration(cost_s / starts)
                 ),
                 snippet: Some("DataLoader(..., persistent_workers=True), made once".to_owned()),
-                expected_speedup: Some(Gain::of(share)),
+                expected_speedup: Some(Gain {
+                    // Workers that are busy all the time would be waited for without a start too.
+                    low: if loader.busy_share() < NO_TIME_TO_SPARE {
+                        speedup(share / 2.0)
+                    } else {
+                        1.0
+                    },
+                    high: speedup(case.share(most_s)),
+                }),
                 check: "fork_timeline must show one generation of workers".to_owned(),
             },
             Advice {
