@@ -3,18 +3,29 @@
 
 use ingero_tests::{repository, run, stderr, stdout};
 use serde_json::Value;
+use std::path::Path;
 
 /// The recordings in `fixtures/`, and what a careful engineer concludes from them.
-const VERDICTS: [(&str, &str); 3] = [
-    ("direct", "H2D_PAGEABLE"),
-    ("workers0", "LOADER_CPU_BOUND"),
-    ("workers4", "LOADER_CPU_BOUND"),
+const VERDICTS: [(&str, &str); 14] = [
+    ("closed-loop/empty-cache", "ALLOC_CHURN"),
+    ("closed-loop/few-workers", "LOADER_CPU_BOUND"),
+    ("closed-loop/healthy", "HEALTHY_GPU_BOUND"),
+    ("closed-loop/host-serial", "HOST_SERIAL"),
+    ("closed-loop/item", "SYNC_EVERY_STEP"),
+    ("closed-loop/launch", "LAUNCH_BOUND"),
+    ("closed-loop/pageable", "H2D_PAGEABLE"),
+    ("closed-loop/respawn", "WORKER_RESPAWN"),
+    ("closed-loop/two", "LOADER_CPU_BOUND"),
+    ("closed-loop/workers0", "LOADER_CPU_BOUND"),
+    ("closed-loop/workers4", "LOADER_CPU_BOUND"),
+    ("pytorch-dataloader/direct", "H2D_PAGEABLE"),
+    ("pytorch-dataloader/workers0", "LOADER_CPU_BOUND"),
+    ("pytorch-dataloader/workers4", "LOADER_CPU_BOUND"),
 ];
 
 fn recording(name: &str) -> String {
-    let folder = repository().join("fixtures/pytorch-dataloader");
-    let path = folder.join(name).with_extension("duckdb");
-    path.to_str().unwrap().to_owned()
+    let path = repository().join("fixtures").join(name);
+    path.with_extension("duckdb").to_str().unwrap().to_owned()
 }
 
 fn diagnosis(name: &str) -> Value {
@@ -28,13 +39,19 @@ fn diagnosis(name: &str) -> Value {
 
 #[test]
 fn every_recording_has_an_expected_verdict() {
-    let folder = repository().join("fixtures/pytorch-dataloader");
-    let files = std::fs::read_dir(folder)
-        .unwrap()
-        .map(|file| file.unwrap().path());
-    let mut names: Vec<String> = files
+    let entries = |folder: &Path| {
+        let entries = std::fs::read_dir(folder).unwrap();
+        entries.map(|entry| entry.unwrap().path())
+    };
+    let mut names: Vec<String> = entries(&repository().join("fixtures"))
+        .filter(|path| path.is_dir())
+        .flat_map(|folder| entries(&folder))
         .filter(|path| path.extension().is_some_and(|e| e == "duckdb"))
-        .map(|path| path.file_stem().unwrap().to_str().unwrap().to_owned())
+        .map(|path| {
+            let folder = path.parent().unwrap().file_name().unwrap();
+            let name = path.file_stem().unwrap();
+            format!("{}/{}", folder.to_str().unwrap(), name.to_str().unwrap())
+        })
         .collect();
     names.sort();
     assert_eq!(names, VERDICTS.map(|(name, _)| name));
@@ -77,11 +94,32 @@ fn the_budgets_are_complete() {
 
 #[test]
 fn the_loaders_are_told_to_index_whole_batches_first() {
-    for name in ["workers0", "workers4"] {
+    for name in ["pytorch-dataloader/workers0", "pytorch-dataloader/workers4"] {
         let diagnosis = diagnosis(name);
         let change = diagnosis["findings"][0]["advice"][0]["change"]
             .as_str()
             .unwrap();
         assert!(change.contains("index whole batches"), "{name}: {change}");
     }
+}
+
+#[test]
+fn too_few_workers_get_the_number_that_their_cpus_carry() {
+    let diagnosis = diagnosis("closed-loop/few-workers");
+    assert_eq!(
+        diagnosis["findings"][0]["advice"][0]["change"],
+        "num_workers=4"
+    );
+}
+
+#[test]
+fn two_problems_of_one_job_are_both_found() {
+    let diagnosis = diagnosis("closed-loop/two");
+    let findings = diagnosis["findings"].as_array().unwrap();
+    assert!(
+        findings
+            .iter()
+            .any(|finding| finding["code"] == "H2D_PAGEABLE"),
+        "{findings:#?}"
+    );
 }

@@ -206,6 +206,8 @@ pub struct Feeder {
     pub readbacks: Readbacks,
     /// Starts of a new generation of loader workers.
     pub respawns: u64,
+    /// Seconds a loader worker usually takes from one batch to its next; `None` if not seen.
+    pub batch_interval_s: Option<f64>,
     /// How much later than the first one the workers of a start were forked, on average, summed
     /// over the starts, in seconds.
     pub respawn_later_s: f64,

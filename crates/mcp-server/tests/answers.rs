@@ -223,6 +223,40 @@ fn explain_bottleneck_and_explain_say_the_same() {
 }
 
 #[test]
+fn one_finding_is_shown_whole_and_the_others_are_named() {
+    let drawn = draw(
+        "host online=4
+         process 100 python
+         process 200 pt_data_worker parent=100
+         thread 100 100: (S20<200 R0.1 h2d(10,64000000) launch(0.01) d2h(2))*50
+         thread 200 200: (R32 S0.1<100)*50",
+    );
+    let answer = call(&drawn.path(), "explain_bottleneck", json!({}));
+    let whole = |answer: &Value| -> Vec<(String, bool)> {
+        let findings = answer["findings"].as_array().unwrap().iter();
+        findings
+            .map(|f| {
+                (
+                    f["code"].as_str().unwrap().to_owned(),
+                    f["ruled_out"] != json!([]),
+                )
+            })
+            .collect()
+    };
+    let found = |loader, copies| {
+        vec![
+            ("LOADER_CPU_BOUND".to_owned(), loader),
+            ("H2D_PAGEABLE".to_owned(), copies),
+        ]
+    };
+    assert_eq!(whole(&answer), found(true, false));
+    assert!(answer["next"][0].as_str().unwrap().contains("H2D_PAGEABLE"));
+    let other = json!({"finding": "h2d_pageable"});
+    let answer = call(&drawn.path(), "explain_bottleneck", other);
+    assert_eq!(whole(&answer), found(false, true));
+}
+
+#[test]
 fn pages_cover_a_list_without_holes() {
     let drawn = draw(JOB);
     for (tool, list) in [

@@ -275,6 +275,14 @@ fn only_a_process_that_feeds_a_gpu_is_diagnosed() {
 }
 
 #[test]
+fn a_finding_that_is_not_there_is_refused_with_those_that_are() {
+    let drawn = draw(JOB);
+    let mut client = Client::start(&drawn.path(), ERAS[0]);
+    let why = client.refusal("explain_bottleneck", json!({"finding": "DISK"}));
+    assert!(why.contains("finding=DISK is not found"), "{why}");
+}
+
+#[test]
 fn numbers_may_be_texts_and_whole_numbers_may_have_a_fraction_of_zero() {
     let drawn = draw(JOB);
     for era in ERAS {

@@ -107,6 +107,7 @@ pub fn features(
         rchar_bytes: read.get(&feeder.pid).copied(),
         wakes_by_loader,
         wakes_of_loader,
+        batch_interval_s: respawn::batch_interval_s(&job, &lives),
         ..feeder_numbers(&job, span, &cpu, info.probe_pair_cost_ns.unwrap_or(0))
     });
     Ok(features)

@@ -1,9 +1,14 @@
 //! When new loader workers were started while the job ran.
 
+use super::NS;
 use super::budget::Job;
 use super::cpu::Life;
 use super::timeline::Waker;
 use std::collections::HashMap;
+
+/// Handing over one batch can wake the receiver several times: wake-ups that are closer to each other
+/// than this part of the time until the first one belong to one batch.
+const WAKES_OF_ONE_BATCH: i64 = 4;
 
 /// The start of new workers while the job ran.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -30,7 +35,7 @@ pub(super) fn starts(job: &Job, lives: &[Life]) -> Vec<Start> {
         .iter()
         .filter(|call| !call.kind.is_aside())
         .collect();
-    let handed_over = first_handovers(job);
+    let handed_over = handovers(job);
     let mut starts: Vec<(Start, i64)> = Vec::new();
     let mut births: Vec<&Life> = lives
         .iter()
@@ -43,7 +48,10 @@ pub(super) fn starts(job: &Job, lives: &[Life]) -> Vec<Start> {
             continue;
         };
         let from_ns = last.end_ns.min(life.born_ns);
-        let handed_ns = handed_over.get(&life.pid).copied().unwrap_or(life.born_ns);
+        let handed_ns = handed_over
+            .get(&life.pid)
+            .and_then(|times| times.iter().min().copied())
+            .unwrap_or(life.born_ns);
         let to_ns = relevant[before..]
             .iter()
             .find(|call| call.start_ns >= handed_ns && call.kind.enqueues())
@@ -68,10 +76,30 @@ pub(super) fn starts(job: &Job, lives: &[Life]) -> Vec<Start> {
     starts.into_iter().map(|(start, _)| start).collect()
 }
 
-/// When each loader first woke the feeder or the thread that receives batches for it. Other threads
+/// How long a worker usually takes from one batch to its next, in seconds: three of four such times
+/// are not longer. `None` if none was seen.
+pub(super) fn batch_interval_s(job: &Job, lives: &[Life]) -> Option<f64> {
+    let handed_over = handovers(job);
+    let mut intervals: Vec<i64> = Vec::new();
+    for life in lives {
+        let Some(times) = handed_over.get(&life.pid) else {
+            continue;
+        };
+        let mut times = times.clone();
+        times.sort_unstable();
+        let one_batch_ns = (times[0] - life.born_ns) / WAKES_OF_ONE_BATCH;
+        let between = times.windows(2).map(|pair| pair[1] - pair[0]);
+        intervals.extend(between.filter(|interval| *interval > one_batch_ns));
+    }
+    intervals.sort_unstable();
+    let interval = intervals.get(intervals.len() * 3 / 4)?;
+    Some(*interval as f64 * NS)
+}
+
+/// When each loader woke the feeder or the thread that receives batches for it. Other threads
 /// of its process, such as those that send indices, are woken before there is a batch.
-fn first_handovers(job: &Job) -> HashMap<i32, i64> {
-    let mut first: HashMap<i32, i64> = HashMap::new();
+fn handovers(job: &Job) -> HashMap<i32, Vec<i64>> {
+    let mut all: HashMap<i32, Vec<i64>> = HashMap::new();
     let receivers = [job.feeder_tid, job.feeder_pid];
     let receivers = receivers.iter().chain(&job.pin_threads);
     for timeline in receivers.filter_map(|tid| job.threads.get(tid)) {
@@ -79,12 +107,11 @@ fn first_handovers(job: &Job) -> HashMap<i32, i64> {
             if let Waker::Thread { pid, .. } = wait.waker
                 && job.loaders.contains(&pid)
             {
-                let at = first.entry(pid).or_insert(wait.woken_ns);
-                *at = (*at).min(wait.woken_ns);
+                all.entry(pid).or_default().push(wait.woken_ns);
             }
         }
     }
-    first
+    all
 }
 
 #[cfg(test)]
@@ -142,6 +169,8 @@ mod tests {
             later_ns,
             workers,
         };
+        // Each of them handed something over once.
+        assert_eq!(batch_interval_s(&job, &lives), None);
         assert_eq!(
             starts(&job, &lives),
             [

@@ -30,8 +30,7 @@ pub(crate) fn judge(case: &Case<'_>) -> Outcome {
     }) = case.respawns
     else {
         return Outcome::DoesNotHold(
-            "the starts of new workers cost less than 5% of the time more than ordinary batches"
-                .to_owned(),
+            "the starts of new workers hardly cost more than ordinary batches".to_owned(),
         );
     };
     let share = case.share(cost_s);
@@ -106,7 +105,7 @@ pub(crate) fn judge(case: &Case<'_>) -> Outcome {
                 check: "fork_timeline must show one generation of workers".to_owned(),
             },
             Advice {
-                change: "make a start cheaper where workers cannot be kept: less in the parent's memory (arrays instead of lists of objects, gc.freeze() before), or a small dataset object under spawn".to_owned(),
+                change: "where they cannot be kept: arrays instead of lists of objects in the parent, or a small dataset object under spawn".to_owned(),
                 why: "a fork copies the page tables of the parent, and spawn pickles the dataset for each worker in turn".to_owned(),
                 snippet: None,
                 expected_speedup: Some(Gain::up_to(share)),

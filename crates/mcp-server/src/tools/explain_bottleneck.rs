@@ -42,7 +42,7 @@ struct Arguments {
     #[schemars(with = "Option<u32>")]
     pid: Lenient,
     /// The code of a finding to show in full, e.g. H2D_PAGEABLE. Default: the costliest; the
-    /// others come with their first evidence and advice only.
+    /// next two come with their first advice only, further ones are named.
     #[serde(default)]
     finding: Option<String>,
 }
@@ -99,6 +99,8 @@ fn answer(session: &Session, arguments: Arguments) -> Result<Answer, ToolError> 
     })
 }
 
+/// Other findings than the one that is shown whole.
+const OTHERS_SHOWN: usize = 2;
 /// What to do next besides asking for the other findings.
 const NEXT_BESIDE_FINDINGS: usize = 1;
 
@@ -123,19 +125,29 @@ fn shorten(diagnosis: &mut Diagnosis, wanted: Option<&str>) -> Result<(), ToolEr
                 ))
             })?,
     };
-    for (index, finding) in findings.iter_mut().enumerate() {
-        if index != whole {
-            finding.evidence.truncate(1);
-            finding.advice.truncate(1);
-            finding.ruled_out.clear();
-            finding.would_not_help.clear();
+    let codes: Vec<String> = codes.into_iter().map(str::to_owned).collect();
+    let mut index = 0;
+    findings.retain_mut(|finding| {
+        let others_before = index - usize::from(whole < index);
+        let here = index;
+        index += 1;
+        if here == whole {
+            return true;
         }
-    }
-    if findings.len() > 1 {
+        finding.evidence.clear();
+        finding.advice.truncate(1);
+        finding.ruled_out.clear();
+        finding.would_not_help.clear();
+        others_before < OTHERS_SHOWN
+    });
+    if codes.len() > 1 {
         diagnosis.next.truncate(NEXT_BESIDE_FINDINGS);
         diagnosis.next.insert(
             0,
-            "ask again with finding=CODE for all evidence and advice of another finding".to_owned(),
+            format!(
+                "ask again with finding=CODE for all evidence and advice of another of {}",
+                codes.join(", ")
+            ),
         );
     }
     Ok(())
