@@ -287,7 +287,7 @@ def prepare(path):
 def main():
     parser = argparse.ArgumentParser(
         description=__doc__,
-        epilog="\n".join(f"{name:4}{scenario.__doc__}" for name, scenario in SCENARIOS.items()),
+        epilog="\n".join(f"{name:5}{scenario.__doc__}" for name, scenario in SCENARIOS.items()),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("scenario", choices=SCENARIOS)

@@ -173,7 +173,11 @@ impl Gain {
 
     /// As a person says it.
     pub fn in_words(self) -> String {
-        if self.low < 1.05 {
+        // Beyond this the bound says only that hardly anything else takes time.
+        const NO_BOUND: f64 = 50.0;
+        if self.high >= NO_BOUND {
+            "up to 50 times as fast, or more".to_owned()
+        } else if self.low < 1.05 {
             format!("up to {:.1} times as fast", self.high)
         } else {
             format!("{:.1} to {:.1} times as fast", self.low, self.high)

@@ -120,12 +120,14 @@ impl Timeline {
     }
 
     /// The ends of its rounds: waits for the GPU after at least one launch. One is a step of the
-    /// job, however many copies and waits the step has.
+    /// job, however many copies and waits the step has. Freeing memory waits too, but a step without
+    /// a caching allocator frees many times.
     pub(crate) fn rounds(&self) -> impl Iterator<Item = i64> {
         let mut launched = false;
         self.calls.iter().filter_map(move |call| {
             launched |= call.kind == CallKind::Launch;
-            (call.kind.waits() && std::mem::take(&mut launched)).then_some(call.end_ns)
+            let ends = call.kind.waits() && call.kind != CallKind::Free;
+            (ends && std::mem::take(&mut launched)).then_some(call.end_ns)
         })
     }
 
@@ -236,6 +238,24 @@ mod tests {
             parts,
             [(12, 20, Activity::Blocked(0)), (20, 22, Activity::Queued)]
         );
+    }
+
+    #[test]
+    fn a_step_ends_when_it_is_waited_for_and_not_with_each_buffer_it_frees() {
+        let kinds = [
+            CallKind::Launch,
+            CallKind::Free,
+            CallKind::Launch,
+            CallKind::Free,
+        ];
+        let step = kinds.into_iter().chain([CallKind::Launch, CallKind::Sync]);
+        let steps = step.clone().chain(step).enumerate();
+        let calls = steps.map(|(index, kind)| Call {
+            kind,
+            ..call(10 * index as i64, 10 * index as i64 + 5)
+        });
+        let timeline = Timeline::new(1, vec![], calls.collect());
+        assert_eq!(timeline.rounds().collect::<Vec<_>>(), [55, 115]);
     }
 
     #[test]

@@ -97,14 +97,21 @@ impl Recording {
     }
 }
 
+/// Copies a file by a process of its own: while this one had it open for writing, a test beside could
+/// fork, and whoever holds a program open for writing keeps everybody from running it.
+fn copy(from: &Path, to: &Path) {
+    let status = Command::new("cp").arg(from).arg(to).status().unwrap();
+    assert!(status.success(), "cp {from:?} {to:?}: {status}");
+}
+
 /// A copy of the recorder in a folder that is opened to everybody: the build may lie in one that is closed.
 pub(crate) fn program_for_everybody(folder: &Path) -> PathBuf {
     let built = Path::new(env!("CARGO_BIN_EXE_ingero-capture"));
     let program = folder.join("ingero-capture");
-    std::fs::copy(built, &program).unwrap();
+    copy(&built, &program);
     let library = built.with_file_name("libduckdb.so");
     if library.exists() {
-        std::fs::copy(library, folder.join("libduckdb.so")).unwrap();
+        copy(&library, &folder.join("libduckdb.so"));
     }
     std::fs::set_permissions(folder, std::fs::Permissions::from_mode(0o755)).unwrap();
     program

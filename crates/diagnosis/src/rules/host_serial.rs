@@ -71,7 +71,7 @@ pub(crate) fn judge(case: &Case<'_>) -> Outcome {
             evidence(
                 "cuda_wait_latency",
                 format!(
-                    "the GPU had nothing to do for at least {} of the time; the longest gaps are listed there",
+                    "for at least {} of the time the GPU certainly had nothing to do; the longest gaps are listed there",
                     percent(case.gpu_idle_share())
                 ),
             ),

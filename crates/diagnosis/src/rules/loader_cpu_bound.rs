@@ -10,7 +10,7 @@ use super::{
     DataSource, Outcome, cheaper_batches, data_evidence, data_source, evidence, index_batches,
     ruled_out, unknown_work,
 };
-use crate::case::{Case, NO_TIME_TO_SPARE, WORTH_NAMING};
+use crate::case::{Case, LOADER_WAITS, NO_TIME_TO_SPARE, WORTH_NAMING};
 use crate::features::{Loader, Part};
 use crate::output::{Advice, Code, Confidence, Finding, Gain};
 use crate::text::{bytes, count, duration, percent};
@@ -64,8 +64,8 @@ fn with_workers(case: &Case<'_>, loader: &Loader) -> Outcome {
             "explain_bottleneck",
             format!(
                 "the feeder waited {} for its workers, {} of that while they computed",
-                duration(cost_s),
-                percent(case.exposed(&[Part::LoaderCompute]) / cost_s)
+                duration(case.exposed(&LOADER_WAITS)),
+                percent(case.exposed(&[Part::LoaderCompute]) / case.exposed(&LOADER_WAITS))
             ),
         ),
         evidence(
@@ -105,7 +105,7 @@ fn with_workers(case: &Case<'_>, loader: &Loader) -> Outcome {
             ruled_out(
                 "too many workers",
                 format!(
-                    "the workers had no CPU for only {} of the time that they wanted one",
+                    "the workers had no CPU for {} of the time that they wanted one",
                     percent(queued)
                 ),
             ),

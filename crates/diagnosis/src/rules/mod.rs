@@ -126,7 +126,7 @@ fn data_evidence(case: &Case<'_>) -> Evidence {
     };
     let fact = match (data_source(case), read_per_step(case)) {
         (DataSource::Memory, Some(read)) => format!(
-            "{who} read {} per step through read calls, {}: the data is in memory already",
+            "{who} read {} per step through read calls, {}: the data is in memory, mapped, or made up",
             bytes(read),
             if case.feeder.h2d_bytes > 0 {
                 format!(

@@ -107,8 +107,8 @@ pub(super) fn in_words(generations: &[&Generation], window: Window) -> String {
             .iter()
             .map(|of| of.last_fork_ns - of.first_fork_ns);
         words += &format!(
-            "; start cost {:.0} ms median, {:.0}% of the time: {:.0} ms forking, then until the \
-             first batch was there and the GPU got work",
+            "; start cost {:.0} ms median, {:.0}% of the time: {:.0} ms forking, then preparing the \
+             first batch, which workers that are kept have to do too",
             ms(cost),
             share(starting_ns(generations, window), window.dur_ns()) * 100.0,
             ms(median(forking).unwrap_or(0)),
@@ -170,7 +170,7 @@ mod tests {
         assert_eq!(
             in_words(&[&first, &second], window),
             "2 generations of 4 workers, each 800 ms; start cost 300 ms median, 25% of the time: 5 ms \
-             forking, then until the first batch was there and the GPU got work"
+             forking, then preparing the first batch, which workers that are kept have to do too"
         );
         // Of two that are started at the same time, the time counts once.
         let beside = Generation {
