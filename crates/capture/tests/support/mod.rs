@@ -108,7 +108,7 @@ fn copy(from: &Path, to: &Path) {
 pub(crate) fn program_for_everybody(folder: &Path) -> PathBuf {
     let built = Path::new(env!("CARGO_BIN_EXE_ingero-capture"));
     let program = folder.join("ingero-capture");
-    copy(&built, &program);
+    copy(built, &program);
     let library = built.with_file_name("libduckdb.so");
     if library.exists() {
         copy(&library, &folder.join("libduckdb.so"));
