@@ -105,10 +105,13 @@ impl<'a> Case<'a> {
         let starts = self.feeder.respawns as f64;
         let steps = self.feeder.steps.max(1) as f64;
         let step_s = (self.host_loss_s() - self.respawn_s()) / steps;
-        let computed_s = self
-            .loader
-            .map_or(0.0, |loader| loader.run_s + loader.disk_s);
-        let batch_s = self.feeder.batch_interval_s.unwrap_or(computed_s / steps);
+        // Busy workers go from batch to batch; others also wait for somebody to want one.
+        let batch_s = self.loader.map_or(0.0, |loader| {
+            let computed_s = (loader.run_s + loader.disk_s) / steps;
+            let busy = loader.busy_share() >= NO_TIME_TO_SPARE;
+            let interval_s = self.feeder.batch_interval_s.filter(|_| busy);
+            interval_s.unwrap_or(computed_s)
+        });
         let ordinary_s = step_s.max(batch_s);
         // The feeder's own work in a start is ending old workers and forking new ones; its waits
         // for the new ones are partly those for any first batch.
