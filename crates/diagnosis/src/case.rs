@@ -1,7 +1,6 @@
 //! The features with the quantities that several rules derive from them.
 
 use crate::features::{Budget, Contention, Cores, Features, Feeder, Loader, Part};
-use crate::output::speedup;
 
 /// Below this part of wall time nothing is named: a false alarm is worse than silence.
 pub(crate) const WORTH_NAMING: f64 = 0.05;
@@ -259,11 +258,6 @@ impl<'a> Case<'a> {
     /// Seconds per step.
     pub(crate) fn step_s(&self) -> f64 {
         self.feeder.span_s / (self.feeder.steps.max(1) as f64)
-    }
-
-    /// The upper bound of the speed-up when `share` of the wall time goes away.
-    pub(crate) fn bound(share: f64) -> f64 {
-        speedup(share)
     }
 
     /// Where the count of usable CPUs comes from.

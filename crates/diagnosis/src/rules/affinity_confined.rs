@@ -6,11 +6,10 @@
 //! CPUs of the mask idle as well), a neighbour on the same CPUs. That somebody wants it so cannot
 //! be seen.
 
-use super::{Outcome, evidence, ruled_out};
+use super::{Outcome, evidence, queued_evidence, ruled_out};
 use crate::case::{Case, Shortage, WORTH_NAMING};
-use crate::features::Part;
-use crate::output::{Advice, Code, Confidence, Finding, Gain};
-use crate::text::{duration, percent};
+use crate::output::{Advice, Code, Confidence, Finding, Gain, speedup};
+use crate::text::percent;
 use crate::workers::WorkerCount;
 
 pub(crate) fn judge(case: &Case<'_>) -> Outcome {
@@ -51,7 +50,7 @@ pub(crate) fn judge(case: &Case<'_>) -> Outcome {
                 counted.cap, counted.now
             ),
             snippet: Some(format!("DataLoader(..., num_workers={workers})")),
-            expected_speedup: Some(counted.speedup(case, Case::bound(share))),
+            expected_speedup: Some(counted.speedup(case, speedup(share))),
             check: "cpu_wait must shrink in the budget".to_owned(),
         });
     }
@@ -65,14 +64,7 @@ pub(crate) fn judge(case: &Case<'_>) -> Outcome {
         seconds: case.queued_s(),
         evidence: vec![
             evidence("list_processes", case.cores_origin()),
-            evidence(
-                "explain_bottleneck",
-                format!(
-                    "the feeder waited {} for a CPU, and {} for workers that had none",
-                    duration(case.exposed(&[Part::CpuWait])),
-                    duration(case.exposed(&[Part::LoaderCpuWait]))
-                ),
-            ),
+            queued_evidence(case),
             evidence(
                 "list_processes",
                 format!(

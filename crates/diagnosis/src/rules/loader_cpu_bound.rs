@@ -12,7 +12,7 @@ use super::{
 };
 use crate::case::{Case, LOADER_WAITS, NO_TIME_TO_SPARE, WORTH_NAMING};
 use crate::features::{Loader, Part};
-use crate::output::{Advice, Code, Confidence, Finding, Gain};
+use crate::output::{Advice, Code, Confidence, Finding, Gain, speedup};
 use crate::text::{bytes, count, duration, percent};
 use crate::workers::WorkerCount;
 
@@ -130,7 +130,7 @@ fn with_workers(case: &Case<'_>, loader: &Loader) -> Outcome {
 }
 
 fn advice_with_workers(case: &Case<'_>, counted: Option<WorkerCount>, cost_s: f64) -> Vec<Advice> {
-    let bound = Case::bound(case.share(cost_s));
+    let bound = speedup(case.share(cost_s));
     let mut advice = Vec::new();
     let fallback = case.cores.usable.saturating_sub(1).max(1);
     match counted {
@@ -212,7 +212,7 @@ pub(super) fn of_the_main_process(case: &Case<'_>) -> Outcome {
             duration(cost_s / feeder.steps.max(1) as f64)
         ),
         snippet: None,
-        expected_speedup: Some(Gain { low: 1.0, high: Case::bound(share) }),
+        expected_speedup: Some(Gain::up_to(share)),
         check: "host_compute must shrink in the budget".to_owned(),
     });
     Outcome::Holds(Box::new(Finding {

@@ -12,7 +12,7 @@ use super::{
 };
 use crate::case::{Case, WORTH_NAMING};
 use crate::features::Part;
-use crate::output::{Advice, Code, Confidence, Finding, Gain};
+use crate::output::{Advice, Code, Confidence, Finding, Gain, speedup};
 use crate::text::{duration, percent};
 
 /// Workers busy for less than this part of their lives have time to spare.
@@ -70,7 +70,7 @@ pub(crate) fn judge(case: &Case<'_>) -> Outcome {
         ));
     }
     let source = data_source(case);
-    let bound = Case::bound(share);
+    let bound = speedup(share);
     let in_process = Advice {
         change: "num_workers=0".to_owned(),
         why: format!(

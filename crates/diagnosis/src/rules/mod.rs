@@ -14,8 +14,8 @@ mod worker_oversub;
 mod worker_respawn;
 
 use crate::case::Case;
-use crate::features::Loader;
-use crate::output::{Advice, Code, Evidence, Finding, Gain, RuledOut};
+use crate::features::{Loader, Part};
+use crate::output::{Advice, Code, Evidence, Finding, Gain, RuledOut, speedup};
 use crate::text::{bytes, duration};
 
 /// What a rule says of a case.
@@ -60,6 +60,18 @@ fn evidence(tool: &str, fact: String) -> Evidence {
         fact,
         tool: tool.to_owned(),
     }
+}
+
+/// How long the feeder and its workers were ready and had no CPU.
+fn queued_evidence(case: &Case<'_>) -> Evidence {
+    evidence(
+        "explain_bottleneck",
+        format!(
+            "the feeder waited {} for a CPU, and {} for workers that had none",
+            duration(case.exposed(&[Part::CpuWait])),
+            duration(case.exposed(&[Part::LoaderCpuWait]))
+        ),
+    )
 }
 
 fn ruled_out(what: &str, why: String) -> RuledOut {
@@ -158,7 +170,7 @@ fn cheaper_batches(source: DataSource) -> &'static str {
 /// The advice for data in memory: whole batches instead of samples. It helps for sure where
 /// handing over is what costs; elsewhere only if a sample is not computed but looked up.
 fn index_batches(case: &Case<'_>, cost_s: f64, handing_over: bool) -> Advice {
-    let bound = Case::bound(case.share(cost_s));
+    let bound = speedup(case.share(cost_s));
     let (condition, low) = if handing_over {
         ("", 1.0 + (bound - 1.0) / 2.0)
     } else {

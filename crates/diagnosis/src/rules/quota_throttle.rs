@@ -5,11 +5,10 @@
 //! and more, or a tenth while at least half of the CPUs are idle. Look-alikes: an affinity mask (then the CPUs in the mask are
 //! busy), a neighbour or too many workers (then no CPU idles).
 
-use super::{Outcome, evidence, ruled_out};
+use super::{Outcome, evidence, queued_evidence, ruled_out};
 use crate::case::{Case, Shortage, WORTH_NAMING};
-use crate::features::Part;
 use crate::output::{Advice, Code, Confidence, Finding, Gain};
-use crate::text::{duration, percent};
+use crate::text::percent;
 
 pub(crate) fn judge(case: &Case<'_>) -> Outcome {
     let Some(quota) = case.cores.quota else {
@@ -57,14 +56,7 @@ pub(crate) fn judge(case: &Case<'_>) -> Outcome {
                     throttled.throttled, throttled.periods
                 ),
             ),
-            evidence(
-                "explain_bottleneck",
-                format!(
-                    "the feeder waited {} for a CPU, and {} for workers that had none",
-                    duration(case.exposed(&[Part::CpuWait])),
-                    duration(case.exposed(&[Part::LoaderCpuWait]))
-                ),
-            ),
+            queued_evidence(case),
             evidence(
                 "list_processes",
                 format!(

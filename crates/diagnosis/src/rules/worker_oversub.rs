@@ -9,7 +9,7 @@
 use super::{Outcome, cheaper_batches, data_source, evidence, ruled_out};
 use crate::case::{Case, LOADER_WAITS, Shortage, WORTH_NAMING};
 use crate::features::Part;
-use crate::output::{Advice, Code, Confidence, Finding, Gain};
+use crate::output::{Advice, Code, Confidence, Finding, Gain, speedup};
 use crate::text::{count, duration, percent};
 use crate::workers::WorkerCount;
 
@@ -124,7 +124,7 @@ pub(crate) fn judge(case: &Case<'_>) -> Outcome {
 }
 
 fn advice(case: &Case<'_>, share: f64, computing_s: f64) -> Vec<Advice> {
-    let bound = Case::bound(share);
+    let bound = speedup(share);
     let Some(counted) = WorkerCount::of(case) else {
         let workers = case.cores.usable.saturating_sub(1).max(1);
         return vec![Advice {
@@ -171,10 +171,7 @@ fn advice(case: &Case<'_>, share: f64, computing_s: f64) -> Vec<Advice> {
             duration(counted.rest_of_step_s)
         ),
         snippet: None,
-        expected_speedup: Some(Gain {
-            low: 1.0,
-            high: Case::bound(case.share(loader_s)),
-        }),
+        expected_speedup: Some(Gain::up_to(case.share(loader_s))),
         check: "the CPU time of the workers per step must fall".to_owned(),
     };
     vec![fewer, cheaper]
